@@ -24,8 +24,6 @@ _HORIZON = "the horizon passes no reader"
 
 def check_state(table: OpenTable, model: TableModel, pins: Iterable[Pin] = ()) -> None:
     """Checks the newest state of the table, which the model has seen."""
-    followers = table.state.followers()
-    keeps_changes = table.properties().get(FOLLOWER_RETENTION) is None
     with table.state.reading() as state:
         partitions = list(state.partitions.all())
         regions = {each.id: each.region for each in partitions}
@@ -34,9 +32,9 @@ def check_state(table: OpenTable, model: TableModel, pins: Iterable[Pin] = ()) -
         check_objects(table.instance, _needed_files(state))
         check_jobs(state)
         check_horizon(state, model, pins)
-        if keeps_changes and not state.is_snapshot_table:
-            lost = [each for each in followers if each.lost]
-            require(not lost, _HORIZON, "followers lost changes", table=model.id, lost=lost)
+        starts = state.collection.follower_starts()
+    if starts and not model.is_snapshot_table:
+        check_followers(table)
 
 
 def check_tree(partitions: Sequence[Partition], whole: Region) -> None:
@@ -130,3 +128,10 @@ def check_horizon(state: TableState, model: TableModel, pins: Iterable[Pin]) -> 
         is_kept = pin.expiry_ms <= state.time_ms or pin.version >= state.horizon
         if pin.table_id == model.id:
             require(is_kept, _HORIZON, f"the horizon is {state.horizon}", table=model.id, pin=pin)
+
+
+def check_followers(table: OpenTable) -> None:
+    """Checks that no follower has lost changes, if the table keeps those for them."""
+    lost = [each for each in table.state.followers() if each.lost]
+    if lost and table.properties().get(FOLLOWER_RETENTION) is None:
+        require(not lost, _HORIZON, "followers lost changes", table=table.ref.id, lost=lost)

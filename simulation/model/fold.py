@@ -153,6 +153,13 @@ class TableModel:
         """Returns the time of the version's entry."""
         return self._times.at(version)
 
+    def version_at(self, time_ms: int) -> int | None:
+        """Returns the last version at or before the time, None if there is none."""
+        place = bisect_right(self._times.values, time_ms, lo=1)
+        if place == len(self._times.values):
+            return self.number
+        return self._times.numbers[place] - 1 if place > 1 else None
+
     def publication_at(self, version: int) -> Publication | None:
         """Returns the version of a snapshot table that was the newest at the number."""
         return next((p for p in reversed(self.publications) if p.number <= version), None)

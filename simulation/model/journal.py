@@ -6,12 +6,14 @@ change is made (*acknowledged*, with its transaction number), that it is queued 
 that it can never be made (*refused*).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from simulation.model.values import Value
+from sleeper.schema.model import Schema
 
 SourceRow = Mapping[str, Value]
 """A submitted row, by field name."""
@@ -112,9 +114,40 @@ class Pin:
     owner: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """The rows that a client has read, at one version of the numbers from `first` to `last`.
+
+    `time_ms` is given if it read the version of that time instead. `keys` and `columns` are those
+    that it asked for, None for all.
+    """
+
+    table_id: str
+    what: str
+    first: int
+    last: int
+    rows: Counter[tuple[Value, ...]]
+    time_ms: int | None = None
+    keys: frozenset[Key] | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class Copy:
+    """A copy of a table's rows at `number`, which a consumer of the change feed keeps.
+
+    The rows have the schema; of a table of latest rows there is one for each key.
+    """
+
+    table_id: str
+    number: int
+    schema: Schema
+    rows: Counter[tuple[Value, ...]]
+
+
 @dataclass
 class Journal:
-    """All submissions of a history, by the log's name of them."""
+    """All submissions of a history, by the log's name of them, and what its clients have read."""
 
     ingests: dict[str, Ingest] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
@@ -122,6 +155,8 @@ class Journal:
     clones: dict[str, Clone] = field(default_factory=dict)
     files: dict[str, Sequence[SourceRow]] = field(default_factory=dict)
     pins: dict[str, Pin] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
+    copies: dict[str, Copy] = field(default_factory=dict)
 
     def submissions(self) -> Iterable[Submission]:
         """Returns every submission, in the order of kinds and then of their begin."""

@@ -3,18 +3,19 @@
 The *catalogue* has the tables that the workload created, which all clients of a history share.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-import pyarrow as pa
-
 from simulation.model.journal import Journal, Submission
 from simulation.model.tables import TableDefinition, TableKind
+from sleeper.api.reader import TableReader
 from sleeper.api.table import Table
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import Instance
+from sleeper.query.result import QueryResult
 from sleeper.schema.model import Schema
 
 PutSource = Callable[[str, bytes], str]
@@ -62,12 +63,20 @@ class Catalogue:
 
 @dataclass(slots=True)
 class OpenStream:
-    """A query whose batches are read one at a time, with the rows so far."""
+    """A query of a version whose batches are read one at a time, with the rows so far."""
 
     table: CreatedTable
     version: int
-    batches: Iterator[pa.RecordBatch]
-    rows: list[tuple[object, ...]] = field(default_factory=list)
+    batches: QueryResult
+    rows: Counter[tuple[object, ...]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class OpenReader:
+    """A reader that keeps a version of a table."""
+
+    table: CreatedTable
+    reader: TableReader
 
 
 @dataclass(slots=True)
@@ -80,6 +89,7 @@ class Client:
     catalogue: Catalogue
     put_source: PutSource
     streams: list[OpenStream] = field(default_factory=list)
+    readers: list[OpenReader] = field(default_factory=list)
 
     def new_id(self, what: str) -> str:
         """Returns a random id."""
@@ -92,6 +102,15 @@ class Client:
     def open(self, table: CreatedTable) -> Table:
         """Opens a table. NotFoundError if it was deleted."""
         return Table(self.instance, table.name)
+
+    def close(self) -> None:
+        """Closes what is open, except for the instance."""
+        for stream in self.streams:
+            stream.batches.close()
+        for each in self.readers:
+            each.reader.close()
+        self.streams.clear()
+        self.readers.clear()
 
     def schema(self, table: CreatedTable) -> Schema:
         """Returns the newest schema of a table."""

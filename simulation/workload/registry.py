@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simulation.workload.client import Client
-from sleeper.errors import SleeperError
+from sleeper.errors import DataError, SleeperError
 
 Run = Callable[[Client], None]
 
@@ -63,13 +63,16 @@ def choose_operation(client: Client, operations: Sequence[Operation]) -> Operati
     return client.random.choices(possible, [each.weight for each in possible])[0]
 
 
-def run_operation(client: Client, chosen: Operation) -> str:
+def run_operation(client: Client, chosen: Operation, has_damage: bool = False) -> str:
     """Runs the operation. Returns `done`, or the error that it met.
 
-    Every error of `sleeper.errors` is an allowed outcome; others propagate.
+    Every error of `sleeper.errors` is an allowed outcome, DataError only if the world `has_damage`.
+    Others propagate.
     """
     try:
         chosen.run(client)
     except SleeperError as error:
+        if isinstance(error, DataError) and not has_damage:
+            raise
         return f"{type(error).__name__}: {error}"
     return "done"

@@ -4,17 +4,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from simulation.checks.log import check_answers, check_log, check_submissions
-from simulation.checks.replay import Replica
-from simulation.checks.rows import (
-    check_lookups,
-    check_rows,
-    choose_versions,
-    read_by_query,
-    read_by_sql,
-)
-from simulation.checks.state import check_state
-from simulation.model.fold import TableModel
+from simulation.checks.checker import Checker
 from simulation.model.journal import Journal
 from simulation.model.observer import Observer, observed_trims
 from simulation.workload.client import Catalogue, Client
@@ -48,55 +38,29 @@ class Driver:
             self.instance, Random(seed), self.journal, Catalogue(), self._put_source
         )
         self.observer = Observer(self.instance, self.journal)
-        self.replicas: dict[str, Replica] = {}
+        self.checker = Checker(self.observer, self.random)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.trace: list[str] = []
 
     def close(self) -> None:
+        self.client.close()
         self.instance.close()
 
     def run(self, steps: int) -> None:
-        """Runs operations, with all checks after each."""
+        """Runs operations with checks after each, and all checks at the end."""
         with observed_trims(self.observer):
-            for step in range(steps):
+            for _ in range(steps):
                 self.step()
-                if step % 10 == 9:
-                    self.check_deeply()
+            self.checker.check_all()
 
     def step(self) -> None:
-        """Runs one operation and the checks that read no rows."""
+        """Runs one operation and its checks, and lets time pass."""
         chosen = choose_operation(self.client, list(OPERATIONS.values()))
         outcome = run_operation(self.client, chosen)
         self.outcomes[chosen.name, outcome.partition(":")[0]] += 1
         self.trace.append(f"{chosen.name}: {outcome}")
         self.clock.now_ms += self.random.choice(_WAITS_MS)
-        for model in self.observer.refresh():
-            self.check(model)
-
-    def check(self, model: TableModel) -> None:
-        """Checks everything of a table but its rows, and the rows of its newest version."""
-        name = self.observer.names[model.id]
-        check_log(model)
-        check_submissions(model)
-        check_answers(model, self.journal)
-        check_state(self.instance.table(name), model, self.journal.pins.values())
-        if self.random.random() < 0.3:
-            newest = [model.number] if model.is_readable(model.number) else []
-            check_rows(self.instance, name, model, newest, read_by_query)
-
-    def check_deeply(self) -> None:
-        """Checks the rows of several versions of all tables, and their replays."""
-        for model in self.observer.refresh():
-            name = self.observer.names[model.id]
-            store = self.instance.tables.state(model.id)
-            if model.id not in self.replicas:
-                self.replicas[model.id] = Replica(model, store)
-            self.replicas[model.id].check(model, store)
-            versions = choose_versions(model, self.random)
-            check_rows(self.instance, name, model, versions, read_by_query)
-            check_rows(self.instance, name, model, versions[-1:], read_by_sql)
-            for version in versions:
-                check_lookups(self.instance, name, model, version, self.random)
+        self.checker.check_step()
 
     def _put_source(self, name: str, content: bytes) -> str:
         path = self.folder / "sources" / name
