@@ -6,6 +6,7 @@ one random table at a time, and those of every table at its end.
 
 from random import Random
 
+from simulation.checks.derived import check_derived
 from simulation.checks.log import check_answers, check_log, check_submissions
 from simulation.checks.reads import check_reads
 from simulation.checks.replay import Replica
@@ -20,6 +21,7 @@ from simulation.checks.state import check_state
 from simulation.model.fold import TableModel
 from simulation.model.observer import Observer
 from sleeper.instance import OpenTable
+from sleeper.tables import TableId
 
 _NEWEST_PROBABILITY = 0.1
 _VERSIONS_PROBABILITY = 0.04
@@ -30,8 +32,8 @@ class Checker:
 
     def __init__(self, observer: Observer, random: Random) -> None:
         self._observer, self._random = observer, random
-        self._replicas: dict[str, Replica] = {}
-        self._checked: dict[str, int] = {}
+        self._replicas: dict[TableId, Replica] = {}
+        self._checked: dict[TableId, int] = {}
 
     def check_step(self) -> None:
         """Checks the tables that have changed, and the rows of a few of them."""
@@ -39,6 +41,7 @@ class Checker:
         changed = [each for each in models if self._checked.get(each.id) != each.number]
         for model in models:
             check_reads(model, self._observer.journal)
+            check_derived(model, self._observer)
         for model in changed:
             self.check_table(model)
             self._checked[model.id] = model.number
@@ -70,7 +73,7 @@ class Checker:
     def check_versions(self, model: TableModel) -> None:
         """Checks the rows of several versions in several ways, and the replay of the log."""
         instance, name = self._observer.instance, self._observer.names[model.id]
-        store = instance.tables.state(self._open(model).ref.id)
+        store = instance.tables.state(model.id)
         if model.id not in self._replicas:
             self._replicas[model.id] = Replica(model, store)
         self._replicas[model.id].check(model, store)

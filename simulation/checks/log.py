@@ -5,6 +5,7 @@ from collections import Counter
 from simulation.checks.violation import require
 from simulation.model.fold import TableModel
 from simulation.model.journal import Answer, Journal, Submission
+from sleeper.statestore.transactions.record_requests import RecordRequests
 
 _DENSE = "numbers are dense"
 _TIME = "times never go back"
@@ -53,6 +54,7 @@ def check_submissions(model: TableModel) -> None:
         for each in model.log
         if each.transaction.remembered
     )
+    check_together(model)
     repeated = [each for each, count in ids.items() if count > 1]
     require(not repeated, _ONCE, "ids that were committed twice", table=model.id, ids=repeated)
 
@@ -60,12 +62,18 @@ def check_submissions(model: TableModel) -> None:
 def check_answers(model: TableModel, journal: Journal) -> None:
     """Checks that the log agrees with what the clients were told."""
     committed = {(each.transaction.kind, each.transaction.id): each.number for each in model.log}
-    for each in journal.submissions():
-        if each.table_id == model.id:
+    for each in model.log:
+        if isinstance(each.transaction, RecordRequests):
+            for request in each.transaction.requests:
+                committed["write_request", request.id] = each.number + 1
+    for submission in journal.submissions():
+        if submission.table_id == model.id:
             numbers = [
-                committed[key] for kind in each.kinds if (key := (kind, each.id)) in committed
+                committed[key]
+                for kind in submission.kinds
+                if (key := (kind, submission.id)) in committed
             ]
-            _check_answer(model, each, numbers)
+            _check_answer(model, submission, numbers)
 
 
 def _check_answer(model: TableModel, submission: Submission, numbers: list[int]) -> None:
@@ -84,3 +92,13 @@ def _check_answer(model: TableModel, submission: Submission, numbers: list[int])
         table=model.id,
         committed=numbers,
     )
+
+
+def check_together(model: TableModel) -> None:
+    """Checks that the deletes of a transaction are committed in the entry of its rows."""
+    added = {e.transaction.id: e for e in model.log if e.transaction.kind == "add_files"}
+    for each in model.log:
+        other = added.get(each.transaction.id)
+        if each.transaction.kind == "delete_rows" and other is not None:
+            is_together = any(before.id == other.transaction.id for before in other.before)
+            require(is_together, _ONCE, "a transaction is in two entries", table=model.id, id=each)

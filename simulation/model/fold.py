@@ -28,6 +28,7 @@ from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVe
 from sleeper.statestore.transactions.snapshot_loads import ExpireSnapshots, PublishSnapshot
 from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.tables import TableId
 
 T = TypeVar("T")
 Content = tuple[Chunk, ...]
@@ -80,7 +81,7 @@ class TableModel:
     submitted.
     """
 
-    def __init__(self, table_id: str, journal: Journal, first: int = 0) -> None:
+    def __init__(self, table_id: TableId, journal: Journal, first: int = 0) -> None:
         self.id, self.first = table_id, first
         self.number, self.time_ms, self.horizon = first, 0, first
         self.is_snapshot_table = False
@@ -95,7 +96,7 @@ class TableModel:
         self._times: Versions[int] = Versions(first, 0)
 
     @classmethod
-    def clone(cls, table_id: str, source: "TableModel", version: int) -> "TableModel":
+    def clone(cls, table_id: TableId, source: "TableModel", version: int) -> "TableModel":
         """Returns the model of a table that begins as a version of another one."""
         result = cls(table_id, source._journal, version)
         result.contents = Versions(version, source.contents.at(version))

@@ -143,6 +143,16 @@ class Copy:
     number: int
     schema: Schema
     rows: Counter[tuple[Value, ...]]
+    is_checked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A complete backup: its location and id, and the number of each table in it, by name."""
+
+    location: str
+    id: str
+    numbers: Mapping[str, int]
 
 
 @dataclass
@@ -157,6 +167,7 @@ class Journal:
     pins: dict[str, Pin] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     copies: dict[str, Copy] = field(default_factory=dict)
+    backups: list[Backup] = field(default_factory=list)
 
     def submissions(self) -> Iterable[Submission]:
         """Returns every submission, in the order of kinds and then of their begin."""

@@ -48,7 +48,7 @@ class Observer:
 
     def _read(self, model: TableModel) -> None:
         try:
-            state = self.instance.tables.state(TableId(model.id))
+            state = self.instance.tables.state(model.id)
         except NotFoundError:
             return  # deleted meanwhile
         while entries := state.read_entries(model.number, _ENTRIES_PER_READ):

@@ -88,6 +88,7 @@ class Client:
     journal: Journal
     catalogue: Catalogue
     put_source: PutSource
+    backup_location: str | None = None
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
 

@@ -42,7 +42,8 @@ def to_arrow(rows: Sequence[SourceRow], schema: Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=target)
 
 
-def _ingest_table(table: CreatedTable, ingest: Ingest, schema: Schema) -> pa.Table:
+def arrow_rows(table: CreatedTable, ingest: Ingest, schema: Schema) -> pa.Table:
+    """Returns the rows of a job, with a column of operations in a table of latest rows."""
     rows = to_arrow(ingest.rows, schema)
     if not table.is_latest:
         return rows
@@ -50,7 +51,8 @@ def _ingest_table(table: CreatedTable, ingest: Ingest, schema: Schema) -> pa.Tab
     return rows.append_column(OPERATION_COLUMN, pa.array(words, pa.string()))
 
 
-def _op_column(table: CreatedTable) -> str | None:
+def op_column(table: CreatedTable) -> str | None:
+    """Returns the name of the column of operations, None if the table has none."""
     return OPERATION_COLUMN if table.is_latest else None
 
 
@@ -58,7 +60,7 @@ def _put_files(
     client: Client, table: CreatedTable, ingest: Ingest, schema: Schema
 ) -> tuple[str, ...]:
     """Stores the rows of the job as one or two Parquet files, and returns their paths."""
-    rows = _ingest_table(table, ingest, schema)
+    rows = arrow_rows(table, ingest, schema)
     count = client.random.randint(1, 2)
     size = -(-len(rows) // count) or 1
     paths = []
@@ -75,11 +77,11 @@ def ingest_from_memory(client: Client) -> None:
     """Ingests rows in memory, in one or several batches."""
     table = client.choose_table()
     ingest, schema = make_ingest(client, table)
-    rows = _ingest_table(table, ingest, schema)
+    rows = arrow_rows(table, ingest, schema)
     batches = rows.to_batches(max_chunksize=client.random.choice((3, 100)))
     with answered(ingest):
         result = ingest_rows(
-            client.instance, table.name, batches, ingest.id, op_column=_op_column(table)
+            client.instance, table.name, batches, ingest.id, op_column=op_column(table)
         )
         ingest.acknowledge(result.number)
 
@@ -92,7 +94,7 @@ def ingest_from_files(client: Client) -> None:
     ingest.files = _put_files(client, table, ingest, schema)
     with answered(ingest):
         result = ingest_paths(
-            client.instance, table.name, ingest.files, ingest.id, op_column=_op_column(table)
+            client.instance, table.name, ingest.files, ingest.id, op_column=op_column(table)
         )
         ingest.acknowledge(result.number)
 
@@ -105,7 +107,7 @@ def ingest_by_message(client: Client) -> None:
     ingest.files = _put_files(client, table, ingest, schema)
     with answered(ingest):
         for _ in range(client.random.choice((1, 1, 2))):
-            submit_ingest(client.instance, table.name, ingest.files, ingest.id, _op_column(table))
+            submit_ingest(client.instance, table.name, ingest.files, ingest.id, op_column(table))
             ingest.accept()
 
 
@@ -122,7 +124,7 @@ def repeat_ingest(client: Client) -> None:
     for table in tables:
         with answered(ingest):
             result = ingest_paths(
-                client.instance, table.name, ingest.files, ingest.id, op_column=_op_column(table)
+                client.instance, table.name, ingest.files, ingest.id, op_column=op_column(table)
             )
             ingest.acknowledge(result.number)
 

@@ -1,17 +1,26 @@
 """Runs random operations on a local instance, one after the other, with checks after each."""
 
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
 from simulation.checks.checker import Checker
+from simulation.checks.derived import check_backup
+from simulation.checks.settled import check_settled
 from simulation.model.journal import Journal
 from simulation.model.observer import Observer, observed_trims
+from simulation.workload.background import work_once
 from simulation.workload.client import Catalogue, Client
 from simulation.workload.operations import OPERATIONS
 from simulation.workload.registry import choose_operation, run_operation
+from sleeper.backup.place import open_place_to_read
+from sleeper.backup.restore import restore
+from sleeper.compaction.plan import create_table_jobs
+from sleeper.garbage_collection.service import run_garbage_collection, run_orphan_collection
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.splitting.find import send_new_splits
 from tests.clock import FakeClock
 
 PROPERTIES = {
@@ -21,6 +30,7 @@ PROPERTIES = {
     "sleeper.engine.threads": "1",
 }
 _MINUTE_MS = 60_000
+_ROUNDS_MAX = 20
 _WAITS_MS = (0, 1, 1_000, _MINUTE_MS, 16 * _MINUTE_MS, 61 * _MINUTE_MS)
 
 
@@ -35,7 +45,12 @@ class Driver:
         (folder / "sources").mkdir()
         self.instance: Instance = open_local_instance(folder / "instance", self.clock)
         self.client = Client(
-            self.instance, Random(seed), self.journal, Catalogue(), self._put_source
+            self.instance,
+            Random(seed),
+            self.journal,
+            Catalogue(),
+            self._put_source,
+            str(folder / "backups"),
         )
         self.observer = Observer(self.instance, self.journal)
         self.checker = Checker(self.observer, self.random)
@@ -61,6 +76,36 @@ class Driver:
         self.trace.append(f"{chosen.name}: {outcome}")
         self.clock.now_ms += self.random.choice(_WAITS_MS)
         self.checker.check_step()
+
+    def settle(self) -> None:
+        """Lets the instance work without clients until it is idle, and checks the result."""
+        with observed_trims(self.observer):
+            for _ in range(_ROUNDS_MAX):
+                self.clock.now_ms += 61 * _MINUTE_MS
+                refs = self.instance.tables.index.list()
+                reports = [create_table_jobs(self.instance, r, True) for r in refs if r.online]
+                sent = sum(send_new_splits(self.instance, r) for r in refs if r.online)
+                worked = work_once(self.client)
+                while work_once(self.client):
+                    pass
+                if not (sent or worked or any(each.did_anything for each in reports)):
+                    break
+            self.clock.now_ms += 20 * 24 * 60 * _MINUTE_MS
+            for ref in self.instance.tables.index.list():
+                run_garbage_collection(self.instance, ref)
+                run_orphan_collection(self.instance, ref)
+            self.checker.check_all()
+        check_settled(self.observer, files_per_leaf_max=1, are_orphans_old=True)
+
+    def check_backups(self) -> None:
+        """Restores the newest backup, and compares its tables."""
+        for backup in self.journal.backups[-1:]:
+            create_local_instance(self.folder / "restored", "simulated", PROPERTIES)
+            restored = open_local_instance(self.folder / "restored", self.clock)
+            with closing(restored):
+                done = restore(restored, open_place_to_read(backup.location), backup.id)
+                assert not [fault for table in done.tables for fault in table.faults]
+                check_backup(restored, backup, self.observer)
 
     def _put_source(self, name: str, content: bytes) -> str:
         path = self.folder / "sources" / name

@@ -11,7 +11,9 @@ from tests.simulation.model.driver import Driver
 def test_a_history_agrees_with_its_model(tmp_path: Path, seed: int) -> None:
     driver = Driver(tmp_path, seed)
     try:
-        driver.run(60)
+        driver.run(80)
+        driver.check_backups()
+        driver.settle()
     finally:
         driver.close()
     done = {name for name, outcome in driver.outcomes if outcome == "done"}

@@ -1,0 +1,101 @@
+"""The rules of an instance that was left alone without faults: all work is done, nothing is left.
+
+The caller lets the instance's own processes work, and time pass, until they are idle.
+"""
+
+from simulation.checks.violation import require
+from simulation.model.fold import TableModel
+from simulation.model.journal import Answer, Ingest
+from simulation.model.observer import Observer
+from sleeper.errors import NotFoundError
+from sleeper.files import owner_id
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.status import JobState
+from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.rows import sidecars_from_column
+
+_QUEUES = "queues drain"
+_LOCKED = "nothing stays assigned"
+_SHAPE = "files reach their steady shape"
+_ORPHANS = "orphans are collected"
+_DONE = "accepted jobs are done"
+
+
+def check_settled(observer: Observer, files_per_leaf_max: int, are_orphans_old: bool) -> None:
+    """Checks all active tables and queues. Orphans are gone if they are old enough."""
+    instance = observer.instance
+    check_queues(instance)
+    for model in observer.refresh():
+        table = instance.table(observer.names[model.id])
+        if table.ref.online:
+            check_shape(table, files_per_leaf_max)
+        check_accepted(table, model, observer)
+        if are_orphans_old:
+            check_orphans(table)
+
+
+def check_queues(instance: Instance) -> None:
+    """Checks that no message waits or is in flight, and that none became a dead letter."""
+    for name in instance.jobs.queues:
+        counts = instance.jobs.queue(name).counts()
+        require(not counts.unfinished, _QUEUES, f"queue {name.value} has messages", counts=counts)
+        letters = list(instance.jobs.dead_letters(name).list())
+        require(not letters, _QUEUES, f"queue {name.value} has dead letters", letters=letters[:3])
+
+
+def check_shape(table: OpenTable, files_per_leaf_max: int) -> None:
+    """Checks that no job holds files, and that references are in leaves with few files."""
+    with table.state.reading() as state:
+        jobs = list(state.jobs.assigned())
+        require(not jobs, _LOCKED, "compaction jobs hold files", table=table.ref, jobs=jobs)
+        higher = state.files.push_down_candidates(3)
+        require(not higher, _SHAPE, "references above leaves", table=table.ref, files=higher)
+        for leaf, files in state.files.leaf_references():
+            count = len(list(files))
+            require(
+                count <= files_per_leaf_max,
+                _SHAPE,
+                f"leaf {leaf} has {count} files",
+                table=table.ref,
+            )
+
+
+def check_accepted(table: OpenTable, model: TableModel, observer: Observer) -> None:
+    """Checks that queued jobs were committed, or tracked as rejected."""
+    committed = {each.transaction.id for each in model.log}
+    for ingest in observer.journal.ingests.values():
+        is_queued = ingest.table_id == model.id and ingest.answer is Answer.ACCEPTED
+        if is_queued and ingest.id not in committed:
+            require(
+                _is_rejected(table, ingest),
+                _DONE,
+                f"job {ingest.id} was queued and is not committed",
+                table=table.ref,
+            )
+
+
+def _is_rejected(table: OpenTable, ingest: Ingest) -> bool:
+    try:
+        job = table.instance.jobs.tracker.job(table.ref.id, ingest.id)
+    except NotFoundError:
+        return False
+    return job.state is JobState.REJECTED
+
+
+def check_orphans(table: OpenTable) -> None:
+    """Checks that every data file, key file and sidecar is one of the state."""
+    stored = {
+        each.path for each in table.instance.storage.root.list_objects(f"{table.ref.id}/data/")
+    }
+    with table.state.reading() as state:
+        unknown = sorted(stored - _known_objects(state))
+    unknown = [each for each in unknown if owner_id(each) == table.ref.id]
+    require(not unknown, _ORPHANS, "objects are left", table=table.ref, objects=unknown[:5])
+
+
+def _known_objects(state: TableState) -> set[str]:
+    reader = state.query(VersionReader)
+    rows = reader.rows("SELECT path, sidecars FROM files")
+    rows += reader.rows("SELECT path, sidecars FROM key_files")
+    return {path + suffix for path, text in rows for suffix in ("", *sidecars_from_column(text))}
