@@ -1,5 +1,6 @@
 """A real DynamoDB server: dynoxide, on SQLite in memory. `make install` fetches it with npm."""
 
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ class DynamoServer:
 
     url: str
     client: Any
+    process: "subprocess.Popen[bytes]"
 
     def make_tables(self) -> DynamoTables:
         """Tables for one test alone."""
@@ -51,8 +53,11 @@ class DynamoServer:
 
 
 @contextmanager
-def dynoxide(folder: Path) -> Iterator[DynamoServer]:
-    """Starts a server on a free port, with its log in a folder; its data is lost at the end."""
+def dynoxide(folder: Path, database: Path | None = None) -> Iterator[DynamoServer]:
+    """Starts a server on a free port, with its log in a folder.
+
+    Its data is in a database, or lost at the end.
+    """
     if not PROGRAM.exists():
         raise FileNotFoundError(f"{PROGRAM} is not there: `make install`, with Node's npm at hand")
     (port,) = free_ports(1)
@@ -66,8 +71,10 @@ def dynoxide(folder: Path) -> Iterator[DynamoServer]:
             return False
         return True
 
-    with running([str(PROGRAM), "--port", str(port)], folder / "dynoxide.log", is_ready):
-        yield DynamoServer(url, client)
+    command = [str(PROGRAM), "--port", str(port)]
+    command += ["--db-path", str(database)] if database else []
+    with running(command, folder / "dynoxide.log", is_ready) as process:
+        yield DynamoServer(url, client, process)
 
 
 def dynamo_client(url: str) -> Any:

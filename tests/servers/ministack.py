@@ -3,11 +3,12 @@
 import json
 import os
 import struct
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Ministack:
 
     url: str
     _clock: Path
+    process: "subprocess.Popen[bytes] | None" = None
 
     def environment(self, *services: str) -> dict[str, str]:
         """Returns variables that direct clients of these services (default all) to the server."""
@@ -76,13 +78,18 @@ class Ministack:
 
 @contextmanager
 def ministack(
-    folder: Path, libraries: Path | None = None, *, checks_policies: bool = False
+    folder: Path,
+    libraries: Path | None = None,
+    *,
+    checks_policies: bool = False,
+    is_restartable: bool = False,
 ) -> Iterator[Ministack]:
     """Starts one on a free port and ends it. What it says is in `ministack.log` in the folder.
 
     Functions find in `libraries` what their zip does not hold. With `checks_policies` it lets
     them, and whoever has taken on a role, do what the role's policies allow and nothing else;
-    those who have no role may do everything.
+    those who have no role may do everything. One that `is_restartable` stores its state when
+    SIGTERM ends it, and loads it when it is started again.
     """
     clock = folder / "ministack-clock"
     clock.write_bytes(struct.pack("d", 0.0))
@@ -103,6 +110,8 @@ def ministack(
         environment["FUNCTIONS_PYTHONPATH"] = libraries
     if checks_policies:
         environment["AUTH"] = "true"
+    if is_restartable:
+        environment |= {"PERSIST_STATE": "1", "STATE_DIR": folder / "state"}
     variables = [f"{name}={value}" for name, value in environment.items()]
     # -P: what stands beside the program is not what it imports.
     program = [
@@ -119,5 +128,7 @@ def ministack(
             return False
         return True
 
-    with running(["env", "-i", *variables, *program], folder / "ministack.log", is_ready):
-        yield server
+    with running(
+        ["env", "-i", *variables, *program], folder / "ministack.log", is_ready
+    ) as process:
+        yield replace(server, process=process)

@@ -71,8 +71,11 @@ def running(
     log: Path,
     is_ready: Callable[[], bool],
     timeout_seconds: float = 60,
-) -> Iterator[None]:
-    """The server runs until the context ends. RuntimeError with its log if it does not start."""
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """The server runs until the context ends. RuntimeError with its log if it does not start.
+
+    Yields its process, which may be killed.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -82,7 +85,7 @@ def running(
                 last = log.read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"{command[0]} did not start: {last}")
             time.sleep(0.05)
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import subprocess
 import sysconfig
 import urllib.request
 from collections.abc import Iterator
@@ -27,11 +28,12 @@ _KEYS = Credentials("key", "secret")
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """Where the server is, and a key that may do everything."""
+    """Where the server is, a key that may do everything, and the process, which keeps its data."""
 
     endpoint: str
     credentials: Credentials = _KEYS
     region: str = "us-east-1"
+    process: "subprocess.Popen[bytes] | None" = None
 
     def bucket(self, name: str, prefix: str = "") -> Bucket:
         """Returns a bucket of the server, which need not exist."""
@@ -89,8 +91,8 @@ def seaweedfs(folder: Path, buckets: tuple[str, ...] = ()) -> Iterator[S3Server]
             return False
         return True
 
-    with running(command, folder / "weed.log", is_ready):
-        yield server
+    with running(command, folder / "weed.log", is_ready) as process:
+        yield replace(server, process=process)
 
 
 def _post(url: str) -> None:
