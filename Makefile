@@ -46,10 +46,17 @@ unit: install ## Run the fast tests of tests/unit and tests/contracts: about a m
 	@echo "==> fast tests"
 	@$(python) -m pytest -n $(UNIT_WORKERS) $(ARGS) -m "not slow" tests/unit tests/contracts
 
-soak: prepare ## Run the tests that choose at random, ten times as long and with new seeds
-	@echo "==> random tests"
-	@SLEEPER_TEST_EXAMPLES=$${SLEEPER_TEST_EXAMPLES:-10} SLEEPER_TEST_SEED=$${SLEEPER_TEST_SEED:-random} \
-		$(pytest) -o timeout=3600 $$(grep -rlE 'examples\(|choose_seed\(' tests --include='test_*.py')
+# The soak of servers: SEED=n repeats the choices of another one.
+SERVERS ?= local,aws,spark
+soak: prepare ## Run random tests ten times as long, or with MINUTES=n processes on SERVERS under faults
+	@if [ -n "$(MINUTES)" ]; then \
+		echo "==> processes on $(SERVERS) under faults (without MINUTES: random tests)"; \
+		$(python) -m simulation.soak --minutes $(MINUTES) --servers $(SERVERS) $(SEED:%=--seed %) $(ARGS); \
+	else \
+		echo "==> random tests (with MINUTES=n: processes on real servers under faults)"; \
+		SLEEPER_TEST_EXAMPLES=$${SLEEPER_TEST_EXAMPLES:-10} SLEEPER_TEST_SEED=$${SLEEPER_TEST_SEED:-random} \
+			$(pytest) -o timeout=3600 $$(grep -rlE 'examples\(|choose_seed\(' tests --include='test_*.py'); \
+	fi
 
 check: types lint ## Lint, types, layers, dead code, stale generated files
 
