@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from simulation.plan import Plan
 from simulation.result import RESULTS, Result
 
-_SECONDS_MAX = 30.0
+_SECONDS_MAX = 240.0
 _CHUNK_BYTES = 1 << 20
 
 
@@ -89,6 +89,7 @@ def _start(plan: Plan, run: Callable[[Plan], Result]) -> tuple[int, _Child]:
 
 def _run_child(plan: Plan, run: Callable[[Plan], Result], writing: int) -> None:
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
         result = run(plan)
     except BaseException as error:

@@ -61,7 +61,7 @@ class Scenario:
         self.instance = _Current.instance = LocalInstance(world)
         _installed.machine = self.instance.machine
         self.actors = Actors(plan, world, self.instance)
-        self.inspector: Inspector | None = None
+        self._checked_at = 0
 
     def run(self) -> str | None:
         """Runs the history. Returns the rule that was broken and how, or None."""
@@ -80,13 +80,13 @@ class Scenario:
     def _run(self, failures: list[str]) -> None:
         try:
             self.instance.create(self.actors.instance_properties())
-            self.inspector = Inspector(self.instance, self.actors.journal, self.random)
-            self.world.before_effect = self.inspector.on_call
+            inspector = Inspector(self.instance, self.actors.journal, self.random)
+            self.world.before_effect = inspector.on_call
             self.actors.start(self.random.choice(_CLIENTS), self.random.choice(_STEPS))
-            self._work(self.inspector)
+            self._work(inspector)
             self.world.faults.is_on = False
             self.actors.keep_all_alive()
-            self._settle(self.inspector)
+            self._settle(inspector)
         except Violation as error:
             failures.append(str(error))
 
@@ -106,6 +106,7 @@ class Scenario:
                 break
         else:
             raise Violation("progress", f"work is left: {inspector.describe_work()}")
+        self._checked_at = -1
         self._stopped(inspector.check_end)
 
     def _is_settled(self, inspector: Inspector) -> bool:
@@ -113,8 +114,9 @@ class Scenario:
             return self.actors.are_clients_done() and inspector.is_settled()
 
     def _stopped(self, check: Callable[[], None]) -> None:
-        """Runs a check while all processes stand still."""
-        if not self.world.errors:
+        """Runs a check while all processes stand still, unless nothing has happened since."""
+        if not self.world.errors and self.world.trace.count != self._checked_at:
+            self._checked_at = self.world.trace.count
             with self.world.scheduler.exclusively():
                 check()
 

@@ -7,6 +7,7 @@ product is as it is.
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 
 from simulation.scheduling.scheduler import Process, Thread
 from simulation.world import World
+from sleeper.errors import SleeperError
 
 _KILLED_STATUS = -9
 
@@ -116,13 +118,18 @@ class Installation:
         child: Any = sys.modules[module]
         name = "worker" if module.endswith("local_worker") else "exporter"
 
-        def action(stop: Any) -> None:
+        def run(stop: Any) -> None:
             if name == "worker":
                 child._run(str(folder), stop)
             else:
                 instance = child.open_instance(str(folder))
                 child.ExportWorker(instance, stop).run()
                 instance.close()
+
+        def action(stop: Any) -> None:
+            # Its program ends with an error status, and the pool starts another.
+            with suppress(SleeperError):
+                run(stop)
 
         started = self.machine.world.scheduler.now
         return pool._Worker(SimulatedPopen(self.machine, name, action), started)
