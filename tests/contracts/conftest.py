@@ -43,6 +43,7 @@ from sleeper.properties.deployed import (
 )
 from sleeper.tables import TableIndex
 from tests.clock import FakeClock
+from tests.contracts.simulated_services import simulated_tables
 from tests.contracts.sqs_queues import (
     SqsServer,
     ministack_queues,
@@ -111,7 +112,7 @@ Rows = Callable[[str], list[tuple[object, ...]]]
 OpenDatabase = Callable[[], InstanceDatabase]
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto"])
+@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
 def index(request: pytest.FixtureRequest) -> Iterator[Store[TableIndex]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -125,7 +126,7 @@ def index(request: pytest.FixtureRequest) -> Iterator[Store[TableIndex]]:
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto"])
+@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
 def job_tracker(request: pytest.FixtureRequest) -> Iterator[Store[JobTracker]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -146,7 +147,7 @@ def job_tracker(request: pytest.FixtureRequest) -> Iterator[Store[JobTracker]]:
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto"])
+@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
 def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -165,7 +166,7 @@ def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto"])
+@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
 def query_tracker(request: pytest.FixtureRequest) -> Iterator[Store[QueryRecords]]:
     clock = FakeClock()
     if request.param != "local":
@@ -192,7 +193,7 @@ def query_tracker(request: pytest.FixtureRequest) -> Iterator[Store[QueryRecords
     )
 
 
-@pytest.fixture(params=["local", "dynoxide", "moto"])
+@pytest.fixture(params=["local", "dynoxide", "moto", "simulated"])
 def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests]]:
     if request.param != "local":
         with dynamo_tables(request) as tables:
@@ -213,7 +214,7 @@ def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests
     )
 
 
-@pytest.fixture(params=["local", "dynoxide"])
+@pytest.fixture(params=["local", "dynoxide", "simulated"])
 def export_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[ExportStore]]:
     """The storage of export queues. It uses threads on DynamoDB, for which moto is not safe."""
     clock = FakeClock()
@@ -257,7 +258,10 @@ def _local(request: pytest.FixtureRequest) -> tuple[OpenDatabase, Rows]:
 
 @contextmanager
 def dynamo_tables(request: pytest.FixtureRequest) -> Iterator[DynamoTables]:
-    """A server or moto, two independent implementations of the service."""
+    """A server, moto or the simulated service: independent implementations of DynamoDB."""
+    if request.param == "simulated":
+        yield simulated_tables()
+        return
     if request.param == "dynoxide":
         server: DynamoServer = request.getfixturevalue("dynamo_server")
         yield server.make_tables()

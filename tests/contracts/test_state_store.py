@@ -12,27 +12,31 @@ from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
 from sleeper.statestore.transactions.transaction import Outcome, Status
 from tests.clock import START_MS
+from tests.contracts.simulated_services import simulated_tables
 from tests.servers.dynoxide import DynamoServer
 from tests.tables.state_table import StateTable
 
 
-@pytest.fixture(params=["embedded", "remote", "dynoxide"])
+@pytest.fixture(params=["embedded", "remote", "dynoxide", "simulated"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> StateTable:
-    if request.param == "dynoxide":
+    if request.param in ("dynoxide", "simulated"):
         return dynamo_table(request, tmp_path)
     return StateTable(tmp_path, request.param).initialise()
 
 
-@pytest.fixture(params=["sqlite", "dynoxide"])
+@pytest.fixture(params=["sqlite", "dynoxide", "simulated"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> StateTable:
-    if request.param == "dynoxide":
+    if request.param in ("dynoxide", "simulated"):
         return dynamo_table(request, tmp_path)
     return StateTable(tmp_path, "remote").initialise()
 
 
 def dynamo_table(request: pytest.FixtureRequest, folder: Path) -> StateTable:
-    server: DynamoServer = request.getfixturevalue("dynamo_server")
-    tables = server.make_tables()
+    if request.param == "simulated":
+        tables = simulated_tables()
+    else:
+        server: DynamoServer = request.getfixturevalue("dynamo_server")
+        tables = server.make_tables()
     name = tables.name(TRANSACTION_LOG_TABLE)
 
     def make_log(objects: ObjectStore) -> DynamoTransactionLog:

@@ -16,7 +16,7 @@ from sleeper.statestore.log import LogEntry, TransactionLog
 from tests.contracts.conftest import dynamo_tables
 
 
-@pytest.fixture(params=["sqlite", "dynoxide", "moto"])
+@pytest.fixture(params=["sqlite", "dynoxide", "moto", "simulated"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TransactionLog]:
     if request.param == "sqlite":
         yield SqliteTransactionLog(Database(tmp_path / "log.db"))

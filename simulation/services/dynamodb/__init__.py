@@ -1,0 +1,1 @@
+"""Simulates DynamoDB in memory: tables with indexes, expressions, transactions, capacity."""

@@ -1,0 +1,80 @@
+"""A world with faults that tests choose, at a time that they pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from simulation.calls import Call, Fault
+from simulation.services.world import Services
+from tests.clock import START_MS
+
+T = TypeVar("T")
+
+
+@dataclass
+class World:
+    """Implements `simulation.calls.Calls`. The next call has the first of `faults`, if any.
+
+    `chosen` decides about what AWS leaves open, by probability. `watch` gets each call after its
+    effect and before its response.
+    """
+
+    now: int = START_MS
+    faults: list[Fault] = field(default_factory=list)
+    chosen: Callable[[float], bool] = lambda _probability: False
+    made: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    watch: Callable[[Call], object] = lambda _call: None
+
+    def __call__(
+        self, call: Call, effect: Callable[[], T], error: Callable[[Fault], Exception]
+    ) -> T:
+        self.made.append(str(call))
+        fault = self.faults.pop(0) if self.faults else None
+        if fault is not None and fault is not Fault.LOST:
+            raise error(fault)
+        result = effect()
+        self.watch(call)
+        if fault is not None:
+            raise error(fault)
+        return result
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def choose(self, probability: float) -> bool:
+        return self.chosen(probability)
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Passes time, as a wait does."""
+        self.waits.append(seconds)
+        self.now += int(seconds * 1000)
+
+    def services(self) -> Services:
+        """Returns services in this world."""
+        return Services(self, self.pass_seconds)
+
+
+def dynamo_table(client: Any, name: str = "table") -> str:
+    """Creates a table with the keys `k` and `s` and an index by `kind` and `at`."""
+    types = {"k": "S", "s": "S", "kind": "S", "at": "N"}
+    client.create_table(
+        TableName=name,
+        KeySchema=[
+            {"AttributeName": "k", "KeyType": "HASH"},
+            {"AttributeName": "s", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[{"AttributeName": n, "AttributeType": t} for n, t in types.items()],
+        BillingMode="PAY_PER_REQUEST",
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "recent",
+                "KeySchema": [
+                    {"AttributeName": "kind", "KeyType": "HASH"},
+                    {"AttributeName": "at", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+    )
+    return name
