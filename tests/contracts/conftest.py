@@ -41,9 +41,14 @@ from sleeper.properties.deployed import (
     TABLE_ONLINE_INDEX,
     TASK_TRACKER_TABLE,
 )
+from sleeper.storage.bucket import Bucket
 from sleeper.tables import TableIndex
 from tests.clock import FakeClock
-from tests.contracts.simulated_services import simulated_tables
+from tests.contracts.simulated_services import (
+    simulated_queues,
+    simulated_services,
+    simulated_tables,
+)
 from tests.contracts.sqs_queues import (
     SqsServer,
     ministack_queues,
@@ -54,6 +59,15 @@ from tests.contracts.sqs_queues import (
 from tests.servers.dynoxide import DynamoServer, DynamoTables, make_tables
 
 T = TypeVar("T")
+
+
+@pytest.fixture
+def simulated_bucket(tmp_path: Path) -> Iterator[Bucket]:
+    """Returns a prefix of a bucket of the simulated S3."""
+    services = simulated_services(tmp_path / "objects")
+    services.s3.create("data")
+    with services.install():
+        yield Bucket("data", "a/prefix")
 
 
 @dataclass
@@ -317,7 +331,7 @@ class Queues:
         return abs(time_ms - self.clock()) <= (self.clock.tolerance_ms if self.is_sqs else 0)
 
 
-@pytest.fixture(params=["local", "moto", "ministack"])
+@pytest.fixture(params=["local", "moto", "ministack", "simulated"])
 def queues(request: pytest.FixtureRequest) -> Iterator[Queues]:
     if request.param == "local":
         open_database, read_rows = (
@@ -327,6 +341,8 @@ def queues(request: pytest.FixtureRequest) -> Iterator[Queues]:
     elif request.param == "moto":
         with moto_server() as server:
             yield _sqs_queues(server, "moto")
+    elif request.param == "simulated":
+        yield _sqs_queues(simulated_queues(), "simulated")
     else:
         server = ministack_queues(request.getfixturevalue("ministack_server"))
         yield _sqs_queues(server, "ministack")

@@ -4,10 +4,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from simulation.calls import Call, DirectCalls, Fault
 from simulation.services.world import Services
+from tests.contracts.sqs_queues import MovedClock, SqsServer
 from tests.servers.dynoxide import DynamoTables, make_tables
 
 T = TypeVar("T")
@@ -29,9 +31,9 @@ class ThreadSafeCalls:
             return self._calls(call, effect, error)
 
 
-def simulated_services() -> Services:
-    """Returns services on the time of this machine."""
-    return Services(ThreadSafeCalls(lambda: int(time.time() * 1000)), time.sleep)
+def simulated_services(folder: Path | None = None) -> Services:
+    """Returns services on the time of this machine, with objects in a folder."""
+    return Services(ThreadSafeCalls(lambda: int(time.time() * 1000)), time.sleep, folder)
 
 
 def simulated_tables() -> DynamoTables:
@@ -40,3 +42,19 @@ def simulated_tables() -> DynamoTables:
     client = services.client("dynamodb")
     names = make_tables(client, uuid.uuid4().hex[:8])
     return DynamoTables(client, names, lambda: services.client("dynamodb"))
+
+
+def simulated_queues() -> SqsServer:
+    """Returns the queues of one test, on a clock that it moves."""
+    ahead = [0.0]
+
+    def move(seconds: float) -> None:
+        ahead[0] += seconds
+
+    clock = MovedClock(lambda: ahead[0], move)
+    services = Services(ThreadSafeCalls(clock), time.sleep)
+
+    def bodies(url: str) -> list[str]:
+        return [m.body for m in services.sqs.find(url, "list").messages.values()]
+
+    return SqsServer(services.client("sqs"), clock, bodies)

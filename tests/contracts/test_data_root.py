@@ -19,11 +19,12 @@ from sleeper.storage.location import DataRoot
 MIB = 1024**2
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "simulated"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> DataRoot:
     if request.param == "local":
         return DataRoot(tmp_path)
-    return DataRoot(request.getfixturevalue("data_bucket"))
+    fixture = "simulated_bucket" if request.param == "simulated" else "data_bucket"
+    return DataRoot(request.getfixturevalue(fixture))
 
 
 def put_object(root: DataRoot, path: str, content: bytes) -> None:

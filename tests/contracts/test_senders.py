@@ -21,6 +21,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueSettings
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.schema.model import PrimitiveType
+from tests.contracts.simulated_services import simulated_queues
 from tests.contracts.sqs_queues import moto_server
 from tests.export_batches import make_batch, make_queue
 from tests.servers.failing_proxy import failing_proxy
@@ -60,6 +61,8 @@ def opened(tmp_path: Path) -> Iterator[Instance]:
         pytest.param("kafka", marks=pytest.mark.slow),
         "sqs-moto",
         "fifo-moto",
+        "sqs-simulated",
+        "fifo-simulated",
         pytest.param("sqs-ministack", marks=pytest.mark.slow),
         pytest.param("fifo-ministack", marks=pytest.mark.slow),
     ]
@@ -76,6 +79,8 @@ def receiver(
         started = _kafka(opened, tmp_path)
     elif server == "moto":
         started = _moto(is_fifo=kind == "fifo")
+    elif server == "simulated":
+        started = _simulated(is_fifo=kind == "fifo")
     else:
         emulator = request.getfixturevalue("ministack_server")
         started = _ministack(emulator, is_fifo=kind == "fifo")
@@ -86,9 +91,9 @@ def receiver(
 
 @pytest.fixture
 def stoppable(receiver: Receiver) -> Receiver:
-    """A receiver that can stop, which moto's in this process cannot."""
+    """A receiver that can stop, which those in this process cannot."""
     if isinstance(receiver.stopped, _NeverStopped):
-        pytest.skip("moto does not stop")
+        pytest.skip("a service in this process does not stop")
     return receiver
 
 
@@ -286,6 +291,20 @@ def _moto(is_fifo: bool) -> Iterator[Receiver]:
             _NeverStopped(),
             keeps_messages=not is_fifo,
         )
+
+
+@contextlib.contextmanager
+def _simulated(is_fifo: bool) -> Iterator[Receiver]:
+    server = simulated_queues()
+    pair = server.make("exports", QueueSettings(fifo=is_fifo))
+    exporter = SqsExporter(SqsExternalQueue(server.client, pair.url))
+    yield Receiver(
+        make_queue(f"sqs:{pair.url}"),
+        exporter,
+        lambda: _sorted(server.bodies(pair.url)),
+        _NeverStopped(),
+        keeps_messages=not is_fifo,
+    )
 
 
 @contextlib.contextmanager

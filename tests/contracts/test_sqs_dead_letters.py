@@ -9,6 +9,7 @@ from sleeper.aws.dead_letters import SqsDeadLetters
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.jobs.ingest_job import add_id
 from sleeper.jobs.queue import QueueSettings
+from tests.contracts.simulated_services import simulated_queues
 from tests.contracts.sqs_queues import SqsServer, ministack_queues, sqs_queue
 from tests.servers.ministack import Ministack
 from tests.servers.sqs import QueuePair
@@ -57,9 +58,12 @@ class Letters:
         return self.server.bodies(self.pair.dead_letters_url)
 
 
-@pytest.fixture(params=["standard", "fifo"])
-def letters(request: pytest.FixtureRequest, ministack_server: Ministack) -> Letters:
-    return Letters(ministack_queues(ministack_server), request.param == "fifo")
+@pytest.fixture(params=["standard", "fifo", "standard simulated", "fifo simulated"])
+def letters(request: pytest.FixtureRequest) -> Letters:
+    if "simulated" in request.param:
+        return Letters(simulated_queues(), "fifo" in request.param)
+    server: Ministack = request.getfixturevalue("ministack_server")
+    return Letters(ministack_queues(server), request.param == "fifo")
 
 
 def test_a_listing_keeps_messages_visible(letters: Letters) -> None:

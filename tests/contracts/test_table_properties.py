@@ -40,7 +40,7 @@ class Files:
     again: Callable[[], "Files"]
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "simulated"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
     resources: list[Any] = []
 
@@ -52,7 +52,8 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         )
 
     def open_s3() -> Files:
-        bucket: Bucket = request.getfixturevalue("data_bucket")
+        fixture = "simulated_bucket" if request.param == "simulated" else "data_bucket"
+        bucket: Bucket = request.getfixturevalue(fixture)
         files = PropertyFiles(open_bucket(bucket), bucket.name)
         return Files(files, files.instance, files.change_instance, open_s3)
 
@@ -61,7 +62,8 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         made = open_local()
     else:
         made = open_s3()
-        bucket: Bucket = request.getfixturevalue("data_bucket")
+        fixture = "simulated_bucket" if request.param == "simulated" else "data_bucket"
+        bucket: Bucket = request.getfixturevalue(fixture)
         store = PropertyFiles(open_bucket(bucket), bucket.name)
         store.write_instance(lambda _: instance_properties({ID.name: "test"}))
     yield made

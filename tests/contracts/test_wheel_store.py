@@ -11,11 +11,12 @@ from sleeper.storage.bucket import open_bucket
 from sleeper.user_code.registry import WheelStore
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "simulated"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> WheelStore:
     if request.param == "local":
         return CodeFolder(tmp_path / "code")
-    bucket = open_bucket(request.getfixturevalue("data_bucket"))
+    fixture = "simulated_bucket" if request.param == "simulated" else "data_bucket"
+    bucket = open_bucket(request.getfixturevalue(fixture))
     bucket.put("code/notes.txt", b"no wheel")
     bucket.put("code/folder/c-1.whl", b"not here")
     return CodeObjects(bucket)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from simulation.calls import Call, Fault
@@ -13,7 +14,8 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """Implements `simulation.calls.Calls`. The next call has the first of `faults`, if any.
+    """Implements `simulation.calls.Calls`. The next call has the first of `faults`, if any,
+    or that of `fail`.
 
     `chosen` decides about what AWS leaves open, by probability. `watch` gets each call after its
     effect and before its response.
@@ -24,13 +26,15 @@ class World:
     chosen: Callable[[float], bool] = lambda _probability: False
     made: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    fail: Callable[[Call], Fault | None] = lambda _call: None
+    folder: Path = Path()
     watch: Callable[[Call], object] = lambda _call: None
 
     def __call__(
         self, call: Call, effect: Callable[[], T], error: Callable[[Fault], Exception]
     ) -> T:
         self.made.append(str(call))
-        fault = self.faults.pop(0) if self.faults else None
+        fault = self.faults.pop(0) if self.faults else self.fail(call)
         if fault is not None and fault is not Fault.LOST:
             raise error(fault)
         result = effect()
@@ -50,9 +54,9 @@ class World:
         self.waits.append(seconds)
         self.now += int(seconds * 1000)
 
-    def services(self) -> Services:
-        """Returns services in this world."""
-        return Services(self, self.pass_seconds)
+    def services(self, folder: Path | None = None) -> Services:
+        """Returns services in this world, with objects in a folder."""
+        return Services(self, self.pass_seconds, folder)
 
 
 def dynamo_table(client: Any, name: str = "table") -> str:

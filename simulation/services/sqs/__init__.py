@@ -1,0 +1,1 @@
+"""Simulates SQS in memory: standard and FIFO queues, dead letters, deduplication, batches."""
