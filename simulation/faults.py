@@ -59,16 +59,16 @@ class Faults:
     names: list[tuple[int, str]] = field(default_factory=list)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    number: int = 0
 
     def __post_init__(self) -> None:
         self._decisions = Random(f"{self.seed} decisions")
         self._latencies = Random(f"{self.seed} latencies")
         self._outages: dict[str, float] = {}
-        self._number = 0
 
     def begin_call(self, operation: str, call: Call) -> None:
         """Counts a call, at which faults may happen."""
-        self._number += 1
+        self.number += 1
         self.calls[operation, f"{call.service}.{call.operation}"] += 1
 
     def latency_seconds(self) -> float:
@@ -87,7 +87,7 @@ class Faults:
     def happens(self, kind: str, operation: str, call: Call) -> bool:
         """Returns whether a fault happens at the call, and counts it."""
         is_drawn = self._decisions.random() < self.profile.rates.get(kind, 0.0)
-        name = self._number, str(kind)
+        name = self.number, str(kind)
         if not self.is_on or not (is_drawn if self.only is None else name in self.only):
             return False
         self.names.append(name)
@@ -107,4 +107,4 @@ class Faults:
         return self.is_on and self._decisions.random() < probability
 
     def _details(self) -> Random:
-        return Random(f"{self.seed} {self._number}")
+        return Random(f"{self.seed} {self.number}")

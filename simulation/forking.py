@@ -5,6 +5,7 @@ not have started threads of the engine, which a fork would lose.
 """
 
 import faulthandler
+import gc
 import os
 import selectors
 import signal
@@ -16,8 +17,10 @@ from dataclasses import dataclass, field
 
 from simulation.plan import Plan
 from simulation.result import RESULTS, Result
+from simulation.surroundings import remove_folder
 
-_SECONDS_MAX = 240.0
+# Only a history that hangs needs so long, on the slowest machine.
+_SECONDS_MAX = 300.0
 _CHUNK_BYTES = 1 << 20
 
 
@@ -35,6 +38,8 @@ def run_forked(
     """Yields the results of plans as they end. A plan that hangs or dies is a failure."""
     selector, waiting = selectors.DefaultSelector(), iter(plans)
     has_more = True
+    # Collections of a history look at its own objects only.
+    gc.freeze()
     try:
         while True:
             while has_more and len(selector.get_map()) < parallel:
@@ -49,7 +54,7 @@ def run_forked(
     finally:
         for key in list(selector.get_map().values()):
             os.kill(key.data.process_id, signal.SIGKILL)
-            os.waitpid(key.data.process_id, 0)
+            _wait(key.data.process_id)
             os.close(key.fd)
         selector.close()
 
@@ -62,11 +67,16 @@ def _collect(selector: selectors.BaseSelector) -> Iterator[Result]:
         if not chunk:
             selector.unregister(key.fd)
             os.close(key.fd)
-            _, status = os.waitpid(child.process_id, 0)
-            yield _parse(child, status)
+            yield _parse(child, _wait(child.process_id))
     for key in list(selector.get_map().values()):
         if time.monotonic() - key.data.started > _SECONDS_MAX:
             os.kill(key.data.process_id, signal.SIGABRT)  # faulthandler prints its threads
+
+
+def _wait(process_id: int) -> int:
+    _, status = os.waitpid(process_id, 0)
+    remove_folder(process_id)
+    return status
 
 
 def _parse(child: _Child, status: int) -> Result:

@@ -75,7 +75,7 @@ class Scenario:
             f"unexpected error: {thread}: {type(error).__name__}: {error}"
             for thread, error in self.world.errors
         ]
-        return failures[0] if failures else None
+        return self.world.trace.without_folder(failures[0]) if failures else None
 
     def _run(self, failures: list[str]) -> None:
         try:

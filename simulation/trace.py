@@ -1,4 +1,7 @@
-"""The history of a run: a line for each call, fault and message."""
+"""The history of a run: a line for each call, fault and message.
+
+The folder of a history differs between runs and machines, so the lines have `~` in its stead.
+"""
 
 import hashlib
 import logging
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _LINES_KEPT = 400
+_CHARACTERS_MAX = 300
 
 
 class Trace:
@@ -15,17 +19,22 @@ class Trace:
     def __init__(self, file: Path | None = None) -> None:
         self.lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self.count = 0
+        self.folder = ""
         self._hash = hashlib.sha256()
         self._file = None if file is None else file.open("w")
 
     def add(self, now: float, who: str, what: str) -> None:
         """Adds a line: virtual time, thread, and what it did."""
-        line = f"{now:15.6f} {who:24} {what}"
+        line = f"{now:15.6f} {who:24} {self.without_folder(what)[:_CHARACTERS_MAX]}"
         self.count += 1
         self.lines.append(line)
         self._hash.update(line.encode())
         if self._file is not None:
             print(line, file=self._file, flush=True)
+
+    def without_folder(self, text: str) -> str:
+        """Returns a text with the same paths in every run."""
+        return text.replace(self.folder, "~") if self.folder else text
 
     @property
     def fingerprint(self) -> str:

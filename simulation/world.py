@@ -5,6 +5,7 @@ thread, take time, and meet a fault. An *operation* is what a thread does, such 
 compaction job: faults are counted by it.
 """
 
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from simulation.trace import Trace, TraceHandler
 
 T = TypeVar("T")
 
+# The product closes what nothing refers to, so cycles end at calls, not by counts of allocations.
+_CALLS_BETWEEN_COLLECTIONS = 50
 START_SECONDS = 1_790_000_000.0
 """The time at which each history begins: in September 2026."""
 
@@ -72,9 +75,7 @@ class World:
         thread = self.scheduler.find_current()
         if thread is None or self.scheduler.is_exclusive():
             return effect()
-        operation = self.operation_of(thread)
-        self.faults.begin_call(operation, call)
-        self._wait(thread, operation, call)
+        operation = self._begin(thread, call)
         if self.faults.is_out(operation, call, self.scheduler.now):
             self.note(thread, f"{call} ! unavailable")
             raise error(Fault.UNAVAILABLE)
@@ -104,9 +105,7 @@ class World:
         """Lets others run, and the process may die here."""
         thread = self.scheduler.find_current()
         if thread is not None and not self.scheduler.is_exclusive():
-            operation = self.operation_of(thread)
-            self.faults.begin_call(operation, call)
-            self._wait(thread, operation, call)
+            self._begin(thread, call)
 
     def note(self, thread: Thread, text: str) -> None:
         """Adds a line to the history."""
@@ -145,6 +144,15 @@ class World:
     def kill(self, process: Process) -> None:
         """Ends a process, as `kill -9` does."""
         self.scheduler.kill(process)
+
+    def _begin(self, thread: Thread, call: Call) -> str:
+        """Lets others run before a call, and the process may die. Returns the operation."""
+        operation = self.operation_of(thread)
+        self.faults.begin_call(operation, call)
+        if self.faults.number % _CALLS_BETWEEN_COLLECTIONS == 0:
+            gc.collect()
+        self._wait(thread, operation, call)
+        return operation
 
     def _wait(self, thread: Thread, operation: str, call: Call) -> None:
         seconds = self.faults.latency_seconds()

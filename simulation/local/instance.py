@@ -1,34 +1,29 @@
 """The local instance of a world: its folder, and how processes and checks open it."""
 
-import shutil
+import os
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from simulation.local.ports import with_simulated_ports
 from simulation.local.processes import Machine
+from simulation.surroundings import folder_of, remove_folder
 from simulation.world import World
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 
-_MEMORY = Path("/dev/shm")
-
 
 class LocalInstance:
-    """The folder of an instance on the one machine of a world.
-
-    The folder's name depends on the seed alone, because paths decide orders too.
-    """
+    """The folder of an instance on the one machine of a world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.machine = Machine(world)
-        parent = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
-        self.base = parent / "sleeper-simulation" / f"{world.seed:012d}"
-        shutil.rmtree(self.base, ignore_errors=True)
-        self.base.mkdir(parents=True)
+        self.base = folder_of(os.getpid())
+        remove_folder(os.getpid())
+        self.base.mkdir()
+        world.trace.folder = str(self.base)
         self.folder = self.base / "instance"
         tempfile.tempdir = str(self.base)
 
@@ -56,4 +51,4 @@ class LocalInstance:
 
     def remove(self) -> None:
         """Removes the folder."""
-        shutil.rmtree(self.base, ignore_errors=True)
+        remove_folder(os.getpid())

@@ -112,4 +112,4 @@ def _call(name: str, target: str, function: Callable[..., Any], calls: Calls) ->
 def _describe(arguments: tuple[Any, ...]) -> str:
     """Returns what the first argument names, if it is a name."""
     first = arguments[0] if arguments else ""
-    return first[:120] if isinstance(first, str) else ""
+    return first if isinstance(first, str) else ""
