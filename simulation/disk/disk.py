@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from random import Random
 
+from simulation.disk.files import FileDisk
 from simulation.disk.hooks import DiskHooks
 from simulation.disk.image import Image
 from simulation.disk.sqlite import SqliteDisk
@@ -15,13 +16,16 @@ class Disk:
     def __init__(self, folder: Path, hooks: DiskHooks) -> None:
         self._image = Image(folder)
         self._sqlite = SqliteDisk(self._image, hooks)
+        self._files = FileDisk(self._image, hooks)
 
     def install(self) -> None:
-        """Redirects SQLite to the disk."""
+        """Redirects SQLite and Python's functions to the disk."""
         self._sqlite.activate()
+        self._files.activate()
 
     def uninstall(self) -> None:
-        """Restores SQLite, and deletes what the disk keeps outside the folder."""
+        """Restores SQLite and the functions, and deletes what is kept outside the folder."""
+        self._files.deactivate()
         self._sqlite.end_all()
         self._sqlite.deactivate()
         self._image.close()
@@ -30,12 +34,13 @@ class Disk:
     def end(self, process: Hashable) -> None:
         """Ends a process: its locks are released, and its open databases refuse operations."""
         self._sqlite.end(process)
+        self._files.end(process)
 
     def lose_power(self, random: Random) -> None:
         """Ends all processes, and leaves of the folder what was synchronised, and perhaps more."""
         self._raise_defects()
         self._sqlite.end_all()
-        self._image.lose_power(random)
+        self._files.lose_power(lambda: self._image.lose_power(random))
 
     def _raise_defects(self) -> None:
         """Raises an error of the simulation itself, which C code could not propagate."""

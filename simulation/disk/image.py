@@ -22,7 +22,9 @@ class Image:
     """The durable state of a folder. At first all of it is durable."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = str(folder.resolve())
+        if folder != folder.resolve():
+            raise ValueError(f"{folder} is not a real path (expected {folder.resolve()})")
+        self.folder = str(folder)
         self._prefix = self.folder + os.sep
         self._kept = Path(f"{self.folder}.durable")
         self._contents: dict[int, Content] = {}
@@ -31,8 +33,8 @@ class Image:
         self._make_all_durable()
 
     def contains(self, path: str) -> bool:
-        """Returns whether an absolute path is in the folder."""
-        return path.startswith(self._prefix)
+        """Returns whether an absolute path is the folder or in it."""
+        return path.startswith(self._prefix) or path == self.folder
 
     def content(self, inode: int) -> Content:
         """Returns the versions of a file's content. Nothing of a new file is durable."""

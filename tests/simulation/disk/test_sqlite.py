@@ -1,7 +1,7 @@
 """SQLite on the simulated disk: what it has committed survives, and forgotten syncs are found."""
 
 import sqlite3
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -11,29 +11,9 @@ import pytest
 from simulation.calls import Fault
 from simulation.disk import DirectHooks, Disk, install_disk
 from simulation.disk.image import Image
+from tests.simulation.disk.worlds import Countdown
 
 Prepare = Callable[[sqlite3.Connection], None]
-
-
-class Killed(BaseException):
-    """The process died at an operation of the disk."""
-
-
-class Countdown(DirectHooks):
-    """Ends the process at the last of a number of operations."""
-
-    left: int = -1
-    fault: Fault | None = None
-    name: str = "process"
-
-    def process(self) -> Hashable:
-        return self.name
-
-    def before(self, operation: str, path: str) -> Fault | None:
-        if self.left == 0:
-            raise Killed
-        self.left -= 1
-        return self.fault if operation in ("write", "sync") else None
 
 
 def synchronous(mode: str, journal: str = "WAL") -> Prepare:
