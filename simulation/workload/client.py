@@ -79,6 +79,15 @@ class OpenReader:
     reader: TableReader
 
 
+@dataclass(frozen=True, slots=True)
+class SentQuery:
+    """A query of a version that was sent by message."""
+
+    table: CreatedTable
+    version: int
+    id: str
+
+
 @dataclass(slots=True)
 class Client:
     """An opened instance, with the source of random choices and what the workload records."""
@@ -91,6 +100,7 @@ class Client:
     backup_location: str | None = None
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
+    queries: list[SentQuery] = field(default_factory=list)
 
     def new_id(self, what: str) -> str:
         """Returns a random id."""

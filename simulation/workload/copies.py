@@ -22,11 +22,18 @@ from sleeper.schema.model import Schema
 _FOLLOWER = "copy"
 _BACKUPS_KEPT = 2
 _FOLLOWED = (TableKind.APPEND, TableKind.LATEST, TableKind.AGGREGATED)
-"""A copy of rows that a field orders would have to keep deleted ones, and loads may expire."""
+"""The kinds of tables that are copied, if their rows do not age off.
+
+A copy of rows that a field orders would have to keep deleted ones, and loads may expire. A query
+that begins a copy lacks rows that a compaction has aged off, which the feed still has."""
 
 
 def _followed(client: Client) -> list[CreatedTable]:
-    return [each for each in client.catalogue.active() if each.definition.kind in _FOLLOWED]
+    return [
+        each
+        for each in client.catalogue.active()
+        if each.definition.kind in _FOLLOWED and each.definition.age_ms is None
+    ]
 
 
 def _has_followed(client: Client) -> bool:

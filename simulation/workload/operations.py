@@ -1,9 +1,18 @@
 """The operations of the core. Its import registers them all."""
 
-from simulation.workload import background, changes, copies, ingests, reads, tables, transactions
+from simulation.workload import (
+    background,
+    changes,
+    copies,
+    ingests,
+    messages,
+    reads,
+    tables,
+    transactions,
+)
 from simulation.workload.registry import OPERATIONS
 
-CORE = (tables, ingests, transactions, changes, reads, copies, background)
+CORE = (tables, ingests, transactions, changes, reads, messages, copies, background)
 """The modules of the operations."""
 
 __all__ = ["CORE", "OPERATIONS"]
