@@ -156,10 +156,9 @@ class TableModel:
 
     def version_at(self, time_ms: int) -> int | None:
         """Returns the last version at or before the time, None if there is none."""
-        place = bisect_right(self._times.values, time_ms, lo=1)
-        if place == len(self._times.values):
-            return self.number
-        return self._times.numbers[place] - 1 if place > 1 else None
+        later = bisect_right(self._times.values, time_ms)
+        version = self._times.numbers[later] - 1 if later < len(self._times.values) else self.number
+        return version if version >= max(self.first, 1) else None
 
     def publication_at(self, version: int) -> Publication | None:
         """Returns the version of a snapshot table that was the newest at the number."""

@@ -111,6 +111,24 @@ def ingest_by_message(client: Client) -> None:
             ingest.accept()
 
 
+@operation(1)
+def ingest_invalid(client: Client) -> None:
+    """Ingests rows of which one has no key, so that all are refused."""
+    table = client.choose_table()
+    ingest, schema = make_ingest(client, table)
+    rows = arrow_rows(table, ingest, schema)
+    if not len(rows):
+        return
+    nullable = pa.schema([each.with_nullable(True) for each in rows.schema])
+    invalid = pa.table([pa.nulls(1, each.type) for each in nullable], schema=nullable)
+    batches = pa.concat_tables([rows.cast(nullable), invalid]).to_batches(max_chunksize=4)
+    with answered(ingest):
+        result = ingest_rows(
+            client.instance, table.name, batches, ingest.id, op_column=op_column(table)
+        )
+        ingest.acknowledge(result.number)
+
+
 def _has_files_of_job(client: Client) -> bool:
     return has_table(client) and any(each.files for each in client.journal.ingests.values())
 
