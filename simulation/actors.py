@@ -16,10 +16,11 @@ from simulation.model.journal import Journal
 from simulation.plan import Plan
 from simulation.scheduling.scheduler import Process, Thread
 from simulation.workload.client import Catalogue, Client
-from simulation.workload.operations import OPERATIONS
 from simulation.workload.registry import Operation, choose_operation, run_operation
+from simulation.workload.system_operations import OPERATIONS
 from simulation.world import World
 from sleeper.errors import SleeperError
+from sleeper.export_queue import queue_worker, worker_process
 from sleeper.workers import runner, worker
 
 logger = logging.getLogger(__name__)
@@ -156,8 +157,9 @@ class Actors:
 
 
 def _set_idle_seconds(seconds: float) -> None:
-    modules: Any = (runner, worker)
+    modules: Any = (runner, worker, worker_process, queue_worker)
     modules[0]._TICK_SECONDS = modules[1]._IDLE_WAIT_SECONDS = seconds
+    modules[2]._POLL_SECONDS = modules[3]._LOOK_SECONDS = seconds
 
 
 def _rarer(operation: Operation) -> Operation:

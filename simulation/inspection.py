@@ -4,7 +4,9 @@ from contextlib import suppress
 from random import Random
 
 from simulation.calls import Call
+from simulation.checks import systems
 from simulation.checks.log import check_answers, check_log, check_submissions
+from simulation.checks.look import Look
 from simulation.checks.replay import Replica
 from simulation.checks.rows import (
     check_lookups,
@@ -46,11 +48,13 @@ class Inspector:
         """Applies the rules that hold at any time."""
         for model in self._observer.refresh():
             self._check_table(model, self._random.random() < _ROW_CHECK_PROBABILITY)
+        systems.check_systems(Look(self._observer, self._random))
 
     def check_end(self) -> None:
         """Applies all rules to a settled instance."""
         for model in self._observer.refresh():
             self._check_table(model, True)
+        systems.check_systems(Look(self._observer, self._random, is_end=True))
 
     def is_settled(self) -> bool:
         """Returns whether no work is left."""
@@ -61,7 +65,7 @@ class Inspector:
         jobs = self._instance.jobs
         counts = {name.value: jobs.queue(name).counts().unfinished for name in jobs.queues}
         left = [f"{count} messages of {name}" for name, count in counts.items() if count]
-        return ", ".join(left)
+        return ", ".join([*left, *systems.describe_work(self._instance)])
 
     def _check_table(self, model: TableModel, with_rows: bool) -> None:
         name = self._observer.names[TableId(model.id)]

@@ -20,6 +20,7 @@ from simulation.local.processes import install
 from simulation.plan import Plan
 from simulation.result import CallCount, FaultCount, FaultName, Result
 from simulation.scheduling.scheduler import DeadlockError, Machine, Process
+from simulation.systems.receiver import RECEIVERS
 from simulation.world import World
 
 _STEPS = (20, 60, 150)
@@ -60,6 +61,7 @@ class Scenario:
         self.random = Random(f"{plan.seed} scenario")
         self.instance = _Current.instance = LocalInstance(world)
         _installed.machine = self.instance.machine
+        RECEIVERS.attach(world)
         self.actors = Actors(plan, world, self.instance)
         self._checked_at = 0
 

@@ -39,8 +39,12 @@ class LocalInstance:
             self.world.scheduler.sleep(1.0)
 
     def open_to_check(self) -> Instance:
-        """Opens the instance for checks, without faults and without changes."""
-        return open_local_instance(self.folder, read_only=True)
+        """Opens the instance for checks, without faults.
+
+        It is not read-only: SQLite would share that with all connections of this process of the
+        system, so processes of the history could not write any more.
+        """
+        return open_local_instance(self.folder)
 
     def put_source(self, name: str, content: bytes) -> str:
         """Stores a file to be ingested, and returns its path."""

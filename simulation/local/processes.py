@@ -123,7 +123,9 @@ class Installation:
                 child._run(str(folder), stop)
             else:
                 instance = child.open_instance(str(folder))
-                child.ExportWorker(instance, stop).run()
+                if not child.ExportWorker(instance, stop).run():
+                    # As the product ends a process of which a call hangs.
+                    self.machine.world.kill(self.machine.world.scheduler.current.process)
                 instance.close()
 
         def action(stop: Any) -> None:

@@ -168,6 +168,8 @@ class Journal:
     reads: list[Read] = field(default_factory=list)
     copies: dict[str, Copy] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+    destinations: list[str] = field(default_factory=list)
 
     def submissions(self) -> Iterable[Submission]:
         """Returns every submission, in the order of kinds and then of their begin."""

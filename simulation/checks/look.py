@@ -1,0 +1,32 @@
+"""What the check of a system sees, and the registration of such checks."""
+
+from dataclasses import dataclass
+from random import Random
+
+from simulation.model.fold import TableModel
+from simulation.model.observer import Observer
+from sleeper.instance import Instance
+from sleeper.tables import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The instance while all processes stand still, with the models of its tables.
+
+    `is_end`: all work is done, so what systems derive must be complete.
+    """
+
+    observer: Observer
+    random: Random
+    is_end: bool = False
+
+    @property
+    def instance(self) -> Instance:
+        """The instance, read only."""
+        return self.observer.instance
+
+    def model(self, table_id: str) -> TableModel | None:
+        """Returns the model of an active table, None if it has none."""
+        if TableId(table_id) not in self.observer.names:
+            return None
+        return self.observer.models.get(TableId(table_id))

@@ -1,0 +1,25 @@
+"""The checks of all systems: what each derived equals the tables, and what work is left."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from simulation.checks import export_queues, stashes
+from simulation.checks.look import Look
+from sleeper.instance import Instance
+
+CHECKS: Sequence[Callable[[Look], None]] = (export_queues.check_queues, stashes.check_stashes)
+_WORK: Sequence[Callable[[Instance], Iterator[str]]] = (
+    export_queues.describe_work,
+    stashes.describe_work,
+)
+
+
+def check_systems(look: Look) -> None:
+    """Applies the rules of all systems."""
+    for check in CHECKS:
+        check(look)
+
+
+def describe_work(instance: Instance) -> Iterator[str]:
+    """Yields what work of systems is left."""
+    for describe in _WORK:
+        yield from describe(instance)

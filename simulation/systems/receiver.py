@@ -1,0 +1,139 @@
+"""A receiver of exports: another program, which survives the processes of the instance.
+
+It keeps every export that it was sent, and answers like a bad one: some calls hang until after
+their timeout and have their effect then, some refuse a few exports or all, in some the connection
+breaks.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from simulation.calls import Call, Calls, Fault
+from simulation.model.values import comparable
+from sleeper.export_queue.exporter import ExportBatch, RefusedExportsError
+
+NAME_OPTION = "receiver"
+_HANG_PROBABILITY = 0.01
+_REFUSE_SOME_PROBABILITY = 0.05
+_REFUSE_ALL_PROBABILITY = 0.02
+_LATE_SECONDS = 5.0
+
+Key = tuple[Any, ...]
+Value = tuple[Any, ...] | None
+"""The values of the value fields in their order. None: the key is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One export as it was sent."""
+
+    key: Key
+    value: Value
+    sequence: int
+
+
+@dataclass(slots=True)
+class Receiver:
+    """What one receiver has. `batches` has the bucket and the exports of each call it accepted."""
+
+    exports: dict[tuple[Key, int], Value] = field(default_factory=dict)
+    buckets: dict[Key, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def take(self, bucket: int, exports: Sequence[Received]) -> None:
+        """Stores exports, and notes what an exporter may not do."""
+        order = [(each.key, each.sequence) for each in exports]
+        if len(set(order)) < len(order):
+            self.problems.append(f"bucket {bucket}: a key has a sequence twice in a batch")
+        if any(a[0] == b[0] and a[1] > b[1] for a, b in pairwise(order)):
+            self.problems.append(f"bucket {bucket}: the exports of a key are not in order")
+        for each in exports:
+            if self.buckets.setdefault(each.key, bucket) != bucket:
+                self.problems.append(f"key {each.key} came from bucket {bucket} and another one")
+            former = self.exports.setdefault((each.key, each.sequence), each.value)
+            if former != each.value:
+                self.problems.append(
+                    f"key {each.key} at {each.sequence} is {former} and {each.value}"
+                )
+
+
+class Receivers:
+    """The receivers of a history, by their names, and the calls by which they are reached."""
+
+    def __init__(self) -> None:
+        self._calls: Calls | None = None
+        self._receivers: dict[str, Receiver] = {}
+
+    def attach(self, calls: Calls) -> None:
+        """Begins a history without receivers."""
+        self._calls, self._receivers = calls, {}
+
+    @property
+    def calls(self) -> Calls:
+        """The calls of the world."""
+        assert self._calls is not None, "no world is attached"
+        return self._calls
+
+    def find(self, name: str) -> Receiver:
+        """Returns the receiver of the name, a new one the first time."""
+        return self._receivers.setdefault(name, Receiver())
+
+
+RECEIVERS = Receivers()
+"""The receivers of the history of this process of the system."""
+
+
+class RecordingExporter:
+    """The exporter that a queue names: sends to the receiver of its option."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._name = options[NAME_OPTION]
+
+    def export(self, batch: ExportBatch) -> None:
+        """Sends a batch, see `sleeper.export_queue.exporter.Exporter`."""
+        calls, receiver = RECEIVERS.calls, RECEIVERS.find(self._name)
+        exports = received_exports(batch)
+        refused = _choose_refused(calls, len(exports))
+        if calls.choose(_HANG_PROBABILITY):
+            time.sleep(batch.queue.timeout_seconds + _LATE_SECONDS)
+        accepted = [each for i, each in enumerate(exports) if i not in refused]
+
+        def error(fault: Fault) -> Exception:
+            return ConnectionError(f"simulated: receiver {self._name} {fault}")
+
+        call = Call("receiver", "export", f"{self._name}/{batch.bucket}")
+        calls(call, lambda: receiver.take(batch.bucket, accepted), error)
+        if refused and len(refused) == len(exports):
+            raise ValueError("simulated: the receiver refuses the batch")
+        if refused:
+            raise RefusedExportsError(dict.fromkeys(refused, "simulated: refused"))
+
+
+def _choose_refused(calls: Calls, count: int) -> list[int]:
+    if calls.choose(_REFUSE_ALL_PROBABILITY):
+        return list(range(count))
+    if calls.choose(_REFUSE_SOME_PROBABILITY):
+        return [i for i in range(count) if i == 0 or calls.choose(0.3)]
+    return []
+
+
+def received_exports(batch: ExportBatch) -> list[Received]:
+    """Returns the exports of a batch in its order, with values that compare."""
+    queue = batch.queue
+    return [
+        Received(
+            _as_key(each.key),
+            None
+            if each.value is None
+            else tuple(comparable(each.value[value.name]) for value in queue.values),
+            each.sequence,
+        )
+        for each in batch
+    ]
+
+
+def _as_key(key: Any) -> Key:
+    return key if isinstance(key, tuple) else (key,)
