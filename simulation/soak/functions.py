@@ -20,6 +20,8 @@ from sleeper.workers.schedule import TABLE_OPERATIONS
 
 logger = logging.getLogger(__name__)
 _SCHEDULE_SECONDS = 5.0
+# Each collection of orphans adds a transaction, so that export queues never catch up otherwise.
+_ORPHANS_SECONDS = 60.0
 _IDLE_SECONDS = 0.2
 _MESSAGES_MAX = 10
 _HANDLERS = {
@@ -53,14 +55,17 @@ def main() -> None:
     handlers = {name: _load(function) for name, function in _HANDLERS.items()}
     scheduled = [_load(function) for function in _SCHEDULED]
     fan_out = _load("fan_out_tables")
-    due = 0.0
+    due, orphans_due = 0.0, time.monotonic() + _SCHEDULE_SECONDS
     while True:
         if time.monotonic() >= due:
             due = time.monotonic() + _SCHEDULE_SECONDS
-            for operation in TABLE_OPERATIONS:
-                if operation in queues:
-                    os.environ["SLEEPER_OPERATION"] = operation.value
-                    _call(fan_out, {})
+            operations = {*TABLE_OPERATIONS} & {*queues} - {QueueName.ORPHAN_COLLECTION}
+            if time.monotonic() >= orphans_due:
+                orphans_due = time.monotonic() + _ORPHANS_SECONDS
+                operations.add(QueueName.ORPHAN_COLLECTION)
+            for operation in operations:
+                os.environ["SLEEPER_OPERATION"] = operation.value
+                _call(fan_out, {})
             for handler in scheduled:
                 _call(handler, {})
         counts = [_handle(queues[name], handler) for name, handler in handlers.items()]

@@ -101,9 +101,13 @@ class Workload:
             )
         table, block, value = self._new_rows()
         change, path = block.begin(value), self._write(block, value)
-        command = {"bulk import": "bulk-import", "spark write": "spark-write"}[kind]
-        arguments = [command, table, self.world.source(path), self._next("job")]
-        uploads, tries = self.world.uploads(path), self._tries()
+        command, source = "spark-write", str(path)
+        uploads: Sequence[Upload] = ()
+        if kind == "bulk import":
+            command, source = "bulk-import", self.world.source(path)
+            uploads = self.world.uploads(path)
+        arguments = [command, table, source, self._next("job")]
+        tries = self._tries()
         return Operation(kind, arguments, change, tries=tries, uploads=uploads, is_spark=True)
 
     def _next(self, prefix: str) -> str:

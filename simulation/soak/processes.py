@@ -57,6 +57,7 @@ class Process:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Starts it, with its output at the end of its log."""
+        self._close_input()
         pipe = subprocess.PIPE if self.has_pipes else None
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -108,6 +109,12 @@ class Process:
         self.stopped, self.resume_at = [], None
         if self.process is not None:
             self.process.wait(_STOP_SECONDS)
+        self._close_input()
+
+    def _close_input(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # of a process that was killed
+                self.process.stdin.close()
 
     def end(self) -> None:
         """Ends the process with SIGTERM, or kills it if it does not end in time."""

@@ -91,6 +91,8 @@ class Proxy:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._server_port)
             writers.append(writer)
+            for each in writers:
+                _end_with_error(each)
             exchange = _Exchange()
             pumps.add(asyncio.create_task(self._send_requests(exchange, client_reader, writer)))
             pumps.add(asyncio.create_task(self._send_responses(exchange, reader, client_writer)))
@@ -101,7 +103,7 @@ class Proxy:
             for pump in pumps:
                 pump.cancel()
             for each in writers:
-                _reset(each)
+                each.transport.abort()
             await asyncio.gather(*pumps, return_exceptions=True)
 
     def _choose(self) -> Cut | None:
@@ -153,11 +155,10 @@ class Proxy:
                 await asyncio.wait_for(self._response.wait(), _REORDER_SECONDS_MAX)
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """Ends a connection with an error, as TLS does: a shortened response never looks complete."""
+def _end_with_error(writer: asyncio.StreamWriter) -> None:
+    """Makes the connection end with an error, as TLS does: what is cut never looks complete."""
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ _ROUGH_SECONDS = (20.0, 60.0)
 _OPERATION_SECONDS_MAX = 90.0
 _CALM_SECONDS_MAX = 120.0
 _IDLE_ROUNDS = 3
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.3
 _CALM_TRIES = 3
 _DAYS_SECONDS = 3 * 86_400.0
 _KILLED = {"status": -9, "output": "", "error": "killed"}
@@ -253,10 +253,11 @@ class Soak:
 
     def _finish(self) -> None:
         """Compacts everything, and purges and collects it days later."""
-        steps = (["compact", "--all"], ["purge"], ["gc"], ["gc", "--orphans"])
-        for step in steps:
-            for table in TABLES:
-                self.command(Operation(" ".join(step), [step[0], table, *step[1:]]))
+        compact, purge, collect = ["compact", "--all"], ["purge"], ["gc"]
+        for steps in ([compact], [purge], [collect, [*collect, "--orphans"]]):
+            for step in steps:
+                for table in TABLES:
+                    self.command(Operation(" ".join(step), [step[0], table, *step[1:]]))
             # Files of runs that are days old are not committed any more.
             if not self._drain(time.monotonic() + _CALM_SECONDS_MAX):
                 return

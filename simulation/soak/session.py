@@ -118,7 +118,8 @@ def describe(journal: Journal, settings: Settings, seconds: float) -> str:
         lines += [
             f"  folder: {settings.folder}",
             f"  again: python -m simulation.soak --minutes {settings.seconds / 60:g} "
-            f"--seed {settings.seed} --servers {settings.servers}",
+            f"--seed {settings.seed} --servers {settings.servers}"
+            f"{',spark' if settings.has_spark else ''}",
         ]
     return "\n".join(lines)
 

@@ -21,6 +21,7 @@ _COMMON = {
     "sleeper.table.gc.delay.minutes": "0",
     "sleeper.table.partition.splitting.threshold": "3000",
     "sleeper.table.compaction.files.batch.size": "4",
+    "sleeper.table.bulk.import.min.leaf.partitions": "2",
     "sleeper.table.ingest.batcher.job.min.size": "0",
     "sleeper.table.ingest.batcher.file.max.age.seconds": "2",
     "sleeper.table.ingest.batcher.ingest.queue": "standard_ingest",
