@@ -1,12 +1,14 @@
 """Deploys an instance to simulated services: its tables, queues, buckets and properties.
 
-The resources are those that the product declares, with the settings of its properties.
+The resources are those that the product declares. Queues have the settings of the templates of a
+default deployment (`functions.json`).
 """
 
 import json
 from collections.abc import Mapping, Sequence
 
 from simulation.services.control import ACCOUNT
+from simulation.services.lambdas import DECLARED
 from simulation.services.world import Services
 from sleeper.export_queue.properties import EXPORT_QUEUES
 from sleeper.properties.declaration import Property
@@ -64,7 +66,7 @@ def deploy(services: Services, instance_id: str, values: Mapping[str, str]) -> I
             **_create_queues(services, prefix, settings),
             TASK_CLUSTER.name: prefix,
             TASK_SECURITY_GROUP.name: "sg-1",
-            **{p.name: f"{prefix}-{kind}:1" for kind, p in TASK_DEFINITIONS.items()},
+            **{p.name: f"{prefix}-{kind}-task:1" for kind, p in TASK_DEFINITIONS.items()},
             **values,
         }
     )
@@ -124,14 +126,14 @@ def _create_queues(services: Services, prefix: str, settings: InstanceProperties
         kept = {"MessageRetentionPeriod": str(_KEPT_SECONDS)}
         dead = services.sqs.create(f"{prefix}-{queue.dead_letters_name}", {**fifo, **kept})
         visibility: Property[int] = load(queues()[key].visibility)
-        policy = {
-            "deadLetterTargetArn": dead.arn,
-            "maxReceiveCount": settings.get(QUEUE_RECEIVES_MAX),
-        }
+        declared = DECLARED["queues"].get(queue.name, {})
+        receives_max = declared.get("receives_max", settings.get(QUEUE_RECEIVES_MAX))
+        seconds = declared.get("visibility_seconds", settings.get(visibility))
+        policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": receives_max}
         attributes = {
             **fifo,
             **kept,
-            "VisibilityTimeout": str(settings.get(visibility)),
+            "VisibilityTimeout": str(seconds),
             "RedrivePolicy": json.dumps(policy),
         }
         created = services.sqs.create(f"{prefix}-{queue.name}", attributes)
