@@ -4,12 +4,12 @@ The product waits for other processes in the system: for a lock, a pipe, a socke
 world, where these are threads of one process and one of them runs at a time, it polls instead. The
 waits keep their timeouts, but not the order of those who wait for a lock.
 
-The product remembers folders that it has made in a variable of a module, which each simulated
+The product remembers folders that are durable in a variable of a module, which each simulated
 process must have for itself.
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def install_waits(hooks: DiskHooks) -> Callable[[], None]:
     replace(CommitQueue, "receive", receive)
     replace(CommitQueue, "wait", wait)
     replace(CommitQueue, "__init__", make)
-    replace(storage, "_unsynced", _ProcessPaths(hooks.process))
+    replace(storage, "_durable", _ProcessInodes(hooks.process))
     return stack.close
 
 
@@ -80,24 +80,27 @@ def _is_true_within(hooks: DiskHooks, seconds: float, is_true: Callable[[], bool
     return True
 
 
-class _ProcessPaths:
-    """A set of paths of each process."""
+class _ProcessInodes:
+    """The inodes of paths that each process has recorded."""
 
     def __init__(self, process: Callable[[], Hashable]) -> None:
         self._process = process
-        self._paths: dict[Hashable, set[Path]] = {}
+        self._inodes: dict[Hashable, dict[str, int]] = {}
 
-    def _own(self) -> set[Path]:
-        return self._paths.setdefault(self._process(), set())
+    def _own(self) -> dict[str, int]:
+        return self._inodes.setdefault(self._process(), {})
 
-    def __contains__(self, path: object) -> bool:
-        return path in self._own()
+    def get(self, path: str) -> int | None:
+        return self._own().get(path)
 
-    def __iter__(self) -> Iterator[Path]:
-        return iter(self._own())
+    def pop(self, path: str, default: None) -> int | None:
+        return self._own().pop(path, default)
 
-    def update(self, paths: Iterable[Path]) -> None:
-        self._own().update(paths)
+    def clear(self) -> None:
+        self._own().clear()
 
-    def difference_update(self, paths: Iterable[Path]) -> None:
-        self._own().difference_update(paths)
+    def __setitem__(self, path: str, inode: int) -> None:
+        self._own()[path] = inode
+
+    def __len__(self) -> int:
+        return len(self._own())

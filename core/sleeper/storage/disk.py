@@ -23,24 +23,57 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Other users may not write a file, whatever the umask is.
 _OWN_MODE = 0o644
 
-# Folders that this process has made, and whose names are not durable.
-_unsynced: set[Path] = set()
+# The inodes of folders whose names this process has made durable, and those of their parents.
+_durable: dict[str, int] = {}
+_DURABLE_MAX = 10_000
 
 
 def make_folder(path: Path) -> None:
-    """Creates the folder and its parents, durably. Does nothing if it exists."""
+    """Creates the folder and its parents, durably.
+
+    A process that died may have created some of them, without the synchronisation.
+    """
     try:
-        if path not in _unsynced and path.is_dir():
+        if _is_durable(path):
             return  # Small files are written often.
-        missing = [p for p in (path, *path.parents) if p in _unsynced or not p.exists()]
-        # If the disk fails, a folder exists that the next call must still make durable.
-        _unsynced.update(missing)
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        for folder in missing:
+            # A new folder may have the inode of the one that was deleted.
+            _durable.pop(str(folder), None)
         path.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            sync_folder(made.parent)
-        _unsynced.difference_update(missing)
+        _sync_names(path, missing)
     except OSError as error:
         raise UnavailableError(f"cannot create folder {path}: {error.strerror}") from error
+
+
+def _is_durable(folder: Path) -> bool:
+    inode = _durable.get(str(folder))
+    try:
+        return inode is not None and folder.stat().st_ino == inode
+    except FileNotFoundError:
+        return False
+
+
+def _sync_names(path: Path, missing: Sequence[Path]) -> None:
+    """Makes the names of a folder and of its parents durable, unless this process did before.
+
+    Folders that were not missing may be in one that this process may not read.
+    """
+    unsynced = []
+    for folder in (path, *path.parents):
+        if _is_durable(folder) or os.path.ismount(folder):
+            break
+        unsynced.append(folder)
+    if len(_durable) > _DURABLE_MAX:
+        _durable.clear()
+    for folder in reversed(unsynced):
+        inode = folder.stat().st_ino
+        try:
+            sync_folder(folder.parent)
+        except PermissionError:
+            if folder in missing:
+                raise
+        _durable[str(folder)] = inode
 
 
 def create_file(path: Path, content: bytes) -> None:

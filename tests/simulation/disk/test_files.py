@@ -1,15 +1,17 @@
 """Durable files on the simulated disk: synchronised ones survive, forgotten syncs are found."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from simulation.calls import Fault
-from simulation.disk import Disk, install_disk
+from simulation.disk import Disk, install_disk, install_waits
 from sleeper.storage import disk as files
 from tests.simulation.disk.worlds import Countdown, InlineExecutor, Killed
 
@@ -295,3 +297,29 @@ def test_a_renamed_file_keeps_one_name_at_least(folder: Path) -> None:
         outcomes.add(tuple(sorted(path.name for path in folder.iterdir())))
         assert all(path.read_bytes() == b"content" for path in folder.iterdir())
     assert outcomes == {("a",), ("b",), ("a", "b")}
+
+
+@dataclass
+class DyingAtSync(Countdown):
+    """A process that dies at its first synchronisation."""
+
+    def before(self, operation: str, path: str) -> Fault | None:
+        if operation == "sync" and self.name == "process":
+            raise Killed
+        return None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_file_in_a_folder_that_a_dead_process_made_survives(folder: Path, seed: int) -> None:
+    hooks = DyingAtSync(Random(seed))
+    with installed(folder, hooks) as disk, contextlib.closing(ExitStack()) as stack:
+        stack.callback(install_waits(hooks))
+        target = folder / "a" / "b" / "file"
+        with pytest.raises(Killed):
+            files.make_folder(target.parent)
+        disk.end("process")
+        hooks.name = "other"
+        files.make_folder(target.parent)
+        assert files.create_whole_file(target, b"content", folder / "unfinished")
+        disk.lose_power(Random(seed))
+        assert target.read_bytes() == b"content"

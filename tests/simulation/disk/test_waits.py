@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from simulation.calls import Fault
 from simulation.disk import DirectHooks, install_disk, install_waits
 from sleeper.errors import UnavailableError
 from sleeper.statestore.commit_queue import CommitQueue, Returned
@@ -91,13 +90,7 @@ def test_an_answer_is_waited_for_with_a_timeout(folder: Path, hooks: Waiting) ->
 def test_a_process_does_not_know_the_folders_that_another_one_made(
     folder: Path, hooks: Waiting
 ) -> None:
-    hooks.faulty, hooks.fault = ("sync",), Fault.UNAVAILABLE
-    with pytest.raises(UnavailableError):
-        make_folder(folder / "new")
-    hooks.fault = None
-    assert folder / "new" in storage._unsynced
-    hooks.name = "other"
-    assert folder / "new" not in storage._unsynced
-    hooks.name = "process"
     make_folder(folder / "new")
-    assert folder / "new" not in storage._unsynced
+    assert storage._durable.get(str(folder / "new"))
+    hooks.name = "other"
+    assert not storage._durable.get(str(folder / "new"))

@@ -63,7 +63,9 @@ class DiskRecord:
             path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
             # A name is durable only if its content was before.
             self.folders[path] = {
-                p.name for p in path.iterdir() if p.is_dir() or self.find_fault(p) is None
+                p.name
+                for p in path.iterdir()
+                if p.is_dir() or (p.is_file() and self.find_fault(p) is None)
             }
         else:
             self.file_sizes[status.st_ino] = status.st_size

@@ -119,6 +119,10 @@ def test_a_transaction_whose_sync_fails_is_not_acknowledged(script: str, tmp_pat
 
 
 def test_a_store_whose_sync_fails_has_no_version(tmp_path: Path) -> None:
-    lines = run(STORE, tmp_path / "store", fails_at=3)
-    assert "failed" in lines
-    assert list_numbers(lines, "found") == list_numbers(lines, "written")[-1:]
+    failures = 0
+    # How many syncs make the store's folder durable depends on the folders above it.
+    for fails_at in range(5, 12):
+        lines = run(STORE, tmp_path / str(fails_at), fails_at)
+        failures += lines.count("failed")
+        assert list_numbers(lines, "found") == list_numbers(lines, "written")[-1:]
+    assert failures >= 1

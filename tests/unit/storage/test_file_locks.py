@@ -51,6 +51,7 @@ def test_a_name_that_another_process_took_is_durable_before_it_is_refused(
 ) -> None:
     target, unfinished = tmp_path / "a", tmp_path / "a.unfinished"
     target.write_bytes(b"another")
+    disk.make_folder(tmp_path)
     synced: list[Path] = []
     monkeypatch.setattr(disk, "sync_folder", synced.append)
     assert not create_whole_file(target, b"own", unfinished)
