@@ -133,7 +133,7 @@ class Actors:
             while self._next_steps[name] < count:
                 step = f"{name}.{self._next_steps[name]}"
                 self._next_steps[name] += 1
-                if step not in self.plan.without_steps:
+                if self.plan.has_step(step):
                     self._run_step(step, client, operations)
             instance.close()
             self._actor_of(name).is_done = True
@@ -146,7 +146,7 @@ class Actors:
         scheduler = self.world.scheduler
         self.steps.append(step)
         self.world.note(scheduler.current, f"step {step}: {chosen.name}")
-        with self.world.operating(chosen.name):
+        with self.world.operating(chosen.name, step):
             outcome = run_operation(client, chosen)
         self.world.note(scheduler.current, f"step {step}: {outcome}")
         self.done[chosen.name] += 1

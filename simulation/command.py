@@ -2,98 +2,178 @@
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from simulation.coverage import COVERAGES, describe_coverage, measure_coverage
 from simulation.forking import run_forked
+from simulation.local.port_calls import list_calls
 from simulation.plan import PLANS, Plan
-from simulation.report import describe_failure, describe_totals
+from simulation.progress import Progress
+from simulation.report import describe_failure, describe_totals, replay_command
 from simulation.result import RESULTS, Result
 from simulation.scenario import run_plan
 from simulation.shrink import shrink
+from simulation.workload.operations import OPERATIONS
+from sleeper.errors import SleeperError
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_WORLDS = ("local", "aws")
+_INTERRUPTED_STATUS = 130
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(
+    epilog="Examples:\n\n"
+    "  python -m simulation --seeds 1000 --world local\n\n"
+    "  python -m simulation --minutes 30 --coverage\n\n"
+    "  python -m simulation --seed 7 --world local --trace history.txt\n\n"
+    "  python -m simulation --seed 7 --world local --shrink\n\n"
+    "  python -m simulation --replay simulation-7.json"
+)
 def simulate(
-    seed: Annotated[int | None, typer.Option(help="Run this seed only.")] = None,
-    seeds: Annotated[int, typer.Option(help="Run so many seeds.")] = 20,
-    first: Annotated[int, typer.Option("--from", help="Begin with this seed.")] = 1,
-    minutes: Annotated[float | None, typer.Option(help="Run seeds for so long.")] = None,
-    replay: Annotated[Path | None, typer.Option(help="Run a plan that a failure printed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Run this seed only.", min=0)] = None,
+    seeds: Annotated[int, typer.Option(help="Run so many seeds.", min=1)] = 20,
+    first: Annotated[int, typer.Option("--from", help="Begin with this seed.", min=0)] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(help="Run seeds for so long, instead of --seeds.", min=0)
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(help="Run the plan of a file.")] = None,
     world: Annotated[str, typer.Option(help="local, aws, or all, which alternate.")] = "all",
     bug: Annotated[str | None, typer.Option(help="Plant this bug, see simulation/bugs.")] = None,
-    parallel: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 2,
+    parallel: Annotated[int, typer.Option(help="Processes that run at the same time.", min=1)] = 2,
     trace: Annotated[Path | None, typer.Option(help="Write the history of one seed here.")] = None,
-    shrinks: Annotated[bool, typer.Option("--shrink", help="Shorten the first failure.")] = False,
-    output: Annotated[str, typer.Option(help="text or json.")] = "text",
+    shrinks: Annotated[
+        bool, typer.Option("--shrink", help="Shorten the first failure to a plan in a file.")
+    ] = False,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Print which faults fired at which calls.")
+    ] = False,
+    output: Annotated[str, typer.Option(help="text, or json: one result a line.")] = "text",
 ) -> None:
     """Runs a whole instance in a seeded world of faults, and checks that no rule is broken.
 
     Prints the number of a seed that fails, the end of its history, and the command that replays it.
-    Exit status 1 if one failed.
+    Exit status: 0 if all seeds passed, 1 if one failed, 2 for wrong usage, 130 if interrupted.
     """
-    plans: Iterable[Plan]
+    _check_usage(world, output, trace, is_one=seed is not None or replay is not None)
     if replay is not None:
-        plans = [PLANS.parse(replay.read_text(), str(replay))]
-    elif seed is not None:
-        plans = [Plan(seed, _world_of(world, seed), bug=bug)]
+        plans: Iterable[Plan] = [_read_plan(replay)]
     else:
-        numbers = count(first) if minutes is not None else islice(count(first), seeds)
+        numbers = _numbers(seed, first, None if minutes is not None else seeds)
         plans = (Plan(number, _world_of(world, number), bug=bug) for number in numbers)
-    end = None if minutes is None else time.monotonic() + minutes * 60
-    results = _run(plans, parallel, trace, end, output)
-    failed = [result for result in results if result.failure is not None]
-    if failed and shrinks:
-        _print_shrunk(failed[0], world, bug)
-    sys.exit(1 if failed else 0)
+    count_max = None if minutes is not None else 1 if seed is not None else seeds
+    seconds = None if minutes is None else minutes * 60
+    runs = _Runs(trace, output, Progress(1 if replay is not None else count_max, seconds))
+    runs.run(_until(plans, minutes), parallel)
+    runs.print_totals(coverage)
+    if shrinks and runs.failed:
+        _print_shrunk(*runs.failed[0])
+    sys.exit(_INTERRUPTED_STATUS if runs.is_interrupted else 1 if runs.failed else 0)
+
+
+def _check_usage(world: str, output: str, trace: Path | None, is_one: bool) -> None:
+    if world not in (*_WORLDS, "all"):
+        raise typer.BadParameter(f"{world} (expected local, aws or all)", param_hint="--world")
+    if output not in ("text", "json"):
+        raise typer.BadParameter(f"{output} (expected text or json)", param_hint="--output")
+    if trace is not None and not is_one:
+        raise typer.BadParameter("needs --seed or --replay", param_hint="--trace")
+
+
+def _numbers(seed: int | None, first: int, seeds: int | None) -> Iterator[int]:
+    """Returns the seeds to run, without an end if their number is None."""
+    if seed is not None:
+        return iter((seed,))
+    return count(first) if seeds is None else iter(range(first, first + seeds))
 
 
 def _world_of(world: str, seed: int) -> str:
-    return ("local", "aws")[seed % 2] if world == "all" else world
+    return _WORLDS[seed % 2] if world == "all" else world
 
 
-def _run(
-    plans: Iterable[Plan], parallel: int, trace: Path | None, end: float | None, output: str
-) -> list[Result]:
-    start = time.monotonic()
-    results = []
-    for result in run_forked(_until(plans, end), lambda plan: run_plan(plan, trace), parallel):
-        results.append(result)
-        if output == "json":
-            print(RESULTS.format(result), flush=True)
-        elif result.failure is not None:
-            print(describe_failure(result), flush=True)
-        print(f"\r{len(results)} seeds", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    if output == "text":
-        print(describe_totals(results, time.monotonic() - start))
-    return results
+def _read_plan(path: Path) -> Plan:
+    try:
+        return PLANS.parse(path.read_text(), str(path))
+    except (OSError, ValueError, SleeperError) as error:
+        raise typer.BadParameter(
+            f"cannot read a plan: {error} (expected a file of --shrink)", param_hint="--replay"
+        ) from error
 
 
-def _until(plans: Iterable[Plan], end: float | None) -> Iterator[Plan]:
+def _until(plans: Iterable[Plan], minutes: float | None) -> Iterator[Plan]:
+    end = None if minutes is None else time.monotonic() + minutes * 60
     for plan in plans:
         if end is not None and time.monotonic() > end:
             return
         yield plan
 
 
-def _print_shrunk(result: Result, world: str, bug: str | None) -> None:
-    def run(plan: Plan) -> Result:
-        return next(run_forked([plan], run_plan))
+class _Runs:
+    """The runs of a command: prints failures as they come, and keeps results."""
 
-    plan = Plan(result.seed, _world_of(world, result.seed), bug=bug)
-    plan, result = shrink(plan, result, run)
-    kinds = Counter(each.kind for each in plan.faults or ())
-    print(f"shortened to {len(result.steps)} steps and {dict(kinds) or 'no'} faults:")
-    print(describe_failure(result))
-    print(PLANS.format(plan))
+    def __init__(self, trace: Path | None, output: str, progress: Progress) -> None:
+        self._trace, self._output, self._progress = trace, output, progress
+        self._start = time.monotonic()
+        self._plans: dict[int, Plan] = {}
+        self._results: list[Result] = []
+        self.failed: list[tuple[Plan, Result]] = []
+        self.is_interrupted = False
+
+    def run(self, plans: Iterable[Plan], parallel: int) -> None:
+        """Runs plans until they end or the user interrupts them."""
+        try:
+            results = run_forked(self._noted(plans), lambda p: run_plan(p, self._trace), parallel)
+            for result in results:
+                self._add(result)
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+        self._progress.clear()
+
+    def _noted(self, plans: Iterable[Plan]) -> Iterator[Plan]:
+        for plan in plans:
+            self._plans[plan.seed] = plan
+            yield plan
+
+    def _add(self, result: Result) -> None:
+        self._results.append(result)
+        plan = self._plans[result.seed]
+        self._progress.clear()
+        if self._output == "json":
+            print(RESULTS.format(result), flush=True)
+        if result.failure is not None:
+            self.failed.append((plan, result))
+            if self._output == "text":
+                text = describe_failure(result, plan, replay_command(plan), sys.stdout.isatty())
+                print(text, flush=True)
+        self._progress.add(result)
+
+    def print_totals(self, with_coverage: bool) -> None:
+        """Prints what all seeds did."""
+        is_text = self._output == "text"
+        if with_coverage:
+            measured = measure_coverage(self._results, OPERATIONS, list_calls())
+            print(describe_coverage(measured) if is_text else COVERAGES.format(measured))
+        if is_text:
+            print(describe_totals(self._results, time.monotonic() - self._start), flush=True)
+
+
+def _print_shrunk(plan: Plan, result: Result) -> None:
+    """Shortens a failure, writes its plan to a file, and prints how to run that."""
+    steps, faults = len(result.steps), len(result.faults)
+    plan, result = shrink(plan, result, lambda each: next(run_forked([each], run_plan)))
+    path = Path(f"simulation-{plan.seed}.json")
+    path.write_text(PLANS.format(plan) + "\n")
+    print(
+        f"shortened from {steps} steps and {faults} faults "
+        f"to {len(result.steps)} steps and {len(plan.faults or ())} faults"
+    )
+    command = f"python -m simulation --replay {path}"
+    print(describe_failure(result, plan, command, sys.stdout.isatty()), flush=True)
 
 
 def run_command_line() -> None:

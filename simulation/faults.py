@@ -1,8 +1,9 @@
 """Faults: which happen in a run, how often, and which have happened where.
 
 A *profile* is drawn from the seed: most runs have a few kinds of faults, often enough to meet the
-recovery from others, and some have none. A fault is named by its kind and the number of the call at
-which it happened, so a replay can leave faults out.
+recovery from others, and some have none. A fault is named by its kind and its call: the step or the
+process that made it, the operation of the service, and how many of these calls there were before.
+So a replay can leave out faults and steps, and the others happen where they did.
 """
 
 from collections import Counter
@@ -45,6 +46,15 @@ class Profile:
         return cls(rates, [random.choice(_LATENCY_SECONDS) for _ in range(3)])
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A call in the history: the operation that made it, and the name of the call."""
+
+    operation: str
+    call: Call
+    name: str
+
+
 @dataclass
 class Faults:
     """Decides which faults happen, and counts them by kind, operation and call.
@@ -54,9 +64,9 @@ class Faults:
 
     seed: int
     profile: Profile
-    only: frozenset[tuple[int, str]] | None = None
+    only: frozenset[tuple[str, str]] | None = None
     is_on: bool = True
-    names: list[tuple[int, str]] = field(default_factory=list)
+    names: list[tuple[str, str]] = field(default_factory=list)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     number: int = 0
@@ -65,46 +75,53 @@ class Faults:
         self._decisions = Random(f"{self.seed} decisions")
         self._latencies = Random(f"{self.seed} latencies")
         self._outages: dict[str, float] = {}
+        self._named: Counter[str] = Counter()
 
-    def begin_call(self, operation: str, call: Call) -> None:
-        """Counts a call, at which faults may happen."""
+    def begin_call(self, operation: str, call: Call, who: str) -> Point:
+        """Counts a call of a step or process, at which faults may happen."""
         self.number += 1
         self.calls[operation, f"{call.service}.{call.operation}"] += 1
+        name = f"{who} {call.service}.{call.operation}"
+        self._named[name] += 1
+        return Point(operation, call, f"{name} {self._named[name]}")
 
     def latency_seconds(self) -> float:
         """Returns how long a call takes before its effect, or after it."""
         longest = self.profile.latency_seconds[self._latencies.randrange(3)]
         return self._latencies.random() * longest if longest else 0.0
 
-    def pause_seconds(self) -> float:
-        """Returns how long a process is paused by the fault of this call."""
-        return self._details().choice(_PAUSE_SECONDS) * (0.5 + self._details().random())
+    def pause_seconds(self, point: Point) -> float:
+        """Returns how long a process is paused by the fault of a call."""
+        details = self._details(point)
+        return details.choice(_PAUSE_SECONDS) * (0.5 + details.random())
 
-    def jump_seconds(self) -> float:
-        """Returns how far a clock jumps by the fault of this call."""
-        return self._details().choice(_JUMP_SECONDS)
+    def jump_seconds(self, point: Point) -> float:
+        """Returns how far a clock jumps by the fault of a call."""
+        return self._details(point).choice(_JUMP_SECONDS)
 
-    def happens(self, kind: str, operation: str, call: Call) -> bool:
+    def happens(self, kind: str, point: Point) -> bool:
         """Returns whether a fault happens at the call, and counts it."""
         is_drawn = self._decisions.random() < self.profile.rates.get(kind, 0.0)
-        name = self.number, str(kind)
+        name = point.name, str(kind)
         if not self.is_on or not (is_drawn if self.only is None else name in self.only):
             return False
+        call = point.call
         self.names.append(name)
-        self.counts[str(kind), operation, f"{call.service}.{call.operation}"] += 1
+        self.counts[str(kind), point.operation, f"{call.service}.{call.operation}"] += 1
         return True
 
-    def is_out(self, operation: str, call: Call, now: float) -> bool:
+    def is_out(self, point: Point, now: float) -> bool:
         """Returns whether the call's service is away, or begins to be."""
         if not self.is_on:
             return False
-        if self.happens(OUTAGE, operation, call):
-            self._outages[call.service] = now + self._details().choice(_OUTAGE_SECONDS)
-        return now < self._outages.get(call.service, 0.0)
+        service = point.call.service
+        if self.happens(OUTAGE, point):
+            self._outages[service] = now + self._details(point).choice(_OUTAGE_SECONDS)
+        return now < self._outages.get(service, 0.0)
 
     def choose(self, probability: float) -> bool:
         """Returns a decision of a service, such as a second delivery."""
         return self.is_on and self._decisions.random() < probability
 
-    def _details(self) -> Random:
-        return Random(f"{self.seed} {self.number}")
+    def _details(self, point: Point) -> Random:
+        return Random(f"{self.seed} {point.name}")

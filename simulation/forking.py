@@ -99,6 +99,7 @@ def _start(plan: Plan, run: Callable[[Plan], Result]) -> tuple[int, _Child]:
 
 def _run_child(plan: Plan, run: Callable[[Plan], Result], writing: int) -> None:
     faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
         result = run(plan)

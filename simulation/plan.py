@@ -1,4 +1,4 @@
-"""What to run: a seed, or a seed from which steps and faults are left out."""
+"""What to run: a seed, or the steps and faults of a seed that are left."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,24 @@ from sleeper.json_codec import JsonCodec
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run of a seed. `without_steps` do not run; with `faults`, only these happen."""
+    """A run of a seed. With `steps`, clients run only these; with `faults`, only these happen."""
 
     seed: int
     world: str = "local"
-    without_steps: tuple[str, ...] = ()
+    steps: tuple[str, ...] | None = None
     faults: tuple[FaultName, ...] | None = None
     bug: str | None = None
 
     @property
-    def only_faults(self) -> frozenset[tuple[int, str]] | None:
+    def only_faults(self) -> frozenset[tuple[str, str]] | None:
         """The faults as the world takes them."""
         if self.faults is None:
             return None
-        return frozenset((each.call_number, each.kind) for each in self.faults)
+        return frozenset((each.call, each.kind) for each in self.faults)
+
+    def has_step(self, step: str) -> bool:
+        """Returns whether a client runs the step."""
+        return self.steps is None or step in self.steps
 
 
 PLANS = JsonCodec(Plan)

@@ -30,9 +30,9 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class FaultName:
-    """A fault that happened: its kind, and the number of the call."""
+    """A fault that happened: its kind, and its call, such as `client1.12 state.commit 3`."""
 
-    call_number: int
+    call: str
     kind: str
 
 

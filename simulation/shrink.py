@@ -1,7 +1,7 @@
 """Makes a failing run shorter: leaves out faults and steps while the same rule is still broken.
 
 Delta debugging: halves, quarters and so on are left out, and finally single ones. A run with other
-faults has another history, so a removal that changes the failure is undone.
+steps or faults has another order of its processes, so a removal that loses the failure is undone.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,20 +21,20 @@ def shrink(
     shrinker = _Shrinker(run, result.rule, runs_max)
     best = plan, result
     best = shrinker.improve(best, replace(best[0], faults=best[1].faults))
+    best = shrinker.improve(best, replace(best[0], steps=best[1].steps))
     while True:
-        before = best
-        best = shrinker.reduce(best, best[1].steps, _without_steps)
+        before = best[0]
+        best = shrinker.reduce(best, best[1].steps, _with_steps)
         best = shrinker.reduce(best, best[0].faults or (), _with_faults)
-        if best[0] == before[0] or shrinker.runs_left <= 0:
+        if best[0] == before or shrinker.runs_left <= 0:
             return best
 
 
-def _without_steps(plan: Plan, kept: Sequence[str], all_steps: Sequence[str]) -> Plan:
-    left_out = [each for each in all_steps if each not in kept]
-    return replace(plan, without_steps=tuple(dict.fromkeys([*plan.without_steps, *left_out])))
+def _with_steps(plan: Plan, kept: Sequence[str]) -> Plan:
+    return replace(plan, steps=tuple(kept))
 
 
-def _with_faults(plan: Plan, kept: Sequence[FaultName], _: Sequence[FaultName]) -> Plan:
+def _with_faults(plan: Plan, kept: Sequence[FaultName]) -> Plan:
     return replace(plan, faults=tuple(kept))
 
 
@@ -57,7 +57,7 @@ class _Shrinker:
         self,
         best: Best,
         parts: Sequence[T],
-        make: Callable[[Plan, Sequence[T], Sequence[T]], Plan],
+        make: Callable[[Plan, Sequence[T]], Plan],
     ) -> Best:
         """Leaves out parts of the plan, the largest groups first."""
         kept, size = list(parts), max(1, len(parts) // 2)
@@ -65,7 +65,7 @@ class _Shrinker:
             start = 0
             while start < len(kept) and self.runs_left > 0:
                 fewer = kept[:start] + kept[start + size :]
-                better = self.improve(best, make(best[0], fewer, parts))
+                better = self.improve(best, make(best[0], fewer))
                 if better is best:
                     start += size
                 else:

@@ -16,7 +16,7 @@ from random import Random
 from typing import TypeVar
 
 from simulation.calls import Call, Fault
-from simulation.faults import JUMPED, KILLED, PAUSED, Faults, Profile
+from simulation.faults import JUMPED, KILLED, PAUSED, Faults, Point, Profile
 from simulation.scheduling.patching import attach
 from simulation.scheduling.scheduler import Killed, Process, Scheduler, Thread
 from simulation.trace import Trace, TraceHandler
@@ -44,6 +44,7 @@ class World:
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     before_effect: Callable[[Call], None] = lambda _call: None
     _operations: dict[Thread, str] = field(default_factory=dict)
+    _steps: dict[Thread, str] = field(default_factory=dict)
 
     @property
     def began_at(self) -> float:
@@ -54,7 +55,7 @@ class World:
     def create(
         cls,
         seed: int,
-        only_faults: frozenset[tuple[int, str]] | None = None,
+        only_faults: frozenset[tuple[str, str]] | None = None,
         trace_file: Path | None = None,
     ) -> "World":
         """Makes the world of a seed, and attaches this process of the system to it."""
@@ -75,12 +76,12 @@ class World:
         thread = self.scheduler.find_current()
         if thread is None or self.scheduler.is_exclusive():
             return effect()
-        operation = self._begin(thread, call)
-        if self.faults.is_out(operation, call, self.scheduler.now):
+        point = self._begin(thread, call)
+        if self.faults.is_out(point, self.scheduler.now):
             self.note(thread, f"{call} ! unavailable")
             raise error(Fault.UNAVAILABLE)
         for fault in (Fault.UNAVAILABLE, Fault.THROTTLED, Fault.FULL):
-            if self.faults.happens(fault, operation, call):
+            if self.faults.happens(fault, point):
                 self.note(thread, f"{call} ! {fault}")
                 raise error(fault)
         self.before_effect(call)
@@ -90,7 +91,7 @@ class World:
             self.note(thread, f"{call} raised {type(raised).__name__}")
             raise
         self.note(thread, str(call))
-        self._end(thread, operation, call, error)
+        self._end(thread, point, error)
         return result
 
     def now_ms(self) -> int:
@@ -128,14 +129,16 @@ class World:
         )
 
     @contextmanager
-    def operating(self, operation: str) -> Iterator[None]:
-        """Names what the calling thread does in the block."""
+    def operating(self, operation: str, step: str) -> Iterator[None]:
+        """Names what the calling thread does in the block, and the step that it does it in."""
         thread = self.scheduler.current
         before = self._operations.get(thread)
         self._operations[thread] = operation
+        self._steps[thread] = step
         try:
             yield
         finally:
+            del self._steps[thread]
             if before is None:
                 del self._operations[thread]
             else:
@@ -145,44 +148,44 @@ class World:
         """Ends a process, as `kill -9` does."""
         self.scheduler.kill(process)
 
-    def _begin(self, thread: Thread, call: Call) -> str:
-        """Lets others run before a call, and the process may die. Returns the operation."""
+    def _begin(self, thread: Thread, call: Call) -> Point:
+        """Lets others run before a call, and the process may die."""
         operation = self.operation_of(thread)
-        self.faults.begin_call(operation, call)
+        first = thread.process.threads[0]
+        who = self._steps.get(thread) or self._steps.get(first, operation)
+        point = self.faults.begin_call(operation, call, who)
         if self.faults.number % _CALLS_BETWEEN_COLLECTIONS == 0:
             gc.collect()
-        self._wait(thread, operation, call)
-        return operation
+        self._wait(thread, point)
+        return point
 
-    def _wait(self, thread: Thread, operation: str, call: Call) -> None:
+    def _wait(self, thread: Thread, point: Point) -> None:
         seconds = self.faults.latency_seconds()
-        if self.faults.happens(PAUSED, operation, call):
-            self.note(thread, f"{call} ! {PAUSED}")
-            seconds += self.faults.pause_seconds()
-        if self.faults.happens(JUMPED, operation, call):
-            jump = self.faults.jump_seconds()
-            self.note(thread, f"{call} ! {JUMPED} {jump:.0f} s")
+        if self.faults.happens(PAUSED, point):
+            self.note(thread, f"{point.call} ! {PAUSED}")
+            seconds += self.faults.pause_seconds(point)
+        if self.faults.happens(JUMPED, point):
+            jump = self.faults.jump_seconds(point)
+            self.note(thread, f"{point.call} ! {JUMPED} {jump:.0f} s")
             thread.process.machine.skew_seconds += jump
         if seconds:
             self.scheduler.sleep(seconds)
         else:
             self.scheduler.switch()
-        self._may_die(thread, operation, call, "before")
+        self._may_die(thread, point, "before")
 
-    def _end(
-        self, thread: Thread, operation: str, call: Call, error: Callable[[Fault], Exception]
-    ) -> None:
+    def _end(self, thread: Thread, point: Point, error: Callable[[Fault], Exception]) -> None:
         seconds = self.faults.latency_seconds()
         if seconds:
             self.scheduler.sleep(seconds)
-        self._may_die(thread, operation, call, "after")
-        if self.faults.happens(Fault.LOST, operation, call):
-            self.note(thread, f"{call} ! {Fault.LOST}")
+        self._may_die(thread, point, "after")
+        if self.faults.happens(Fault.LOST, point):
+            self.note(thread, f"{point.call} ! {Fault.LOST}")
             raise error(Fault.LOST)
 
-    def _may_die(self, thread: Thread, operation: str, call: Call, when: str) -> None:
-        if self.faults.happens(KILLED, operation, call):
-            self.note(thread, f"{KILLED} {when} {call}")
+    def _may_die(self, thread: Thread, point: Point, when: str) -> None:
+        if self.faults.happens(KILLED, point):
+            self.note(thread, f"{KILLED} {when} {point.call}")
             self.kill(thread.process)
             raise Killed(thread.process.name)
 

@@ -17,8 +17,8 @@ from sleeper.system_ports import SystemPorts
 from sleeper.systems import systems
 from sleeper.tables import TableId
 
-# The merge calls these for each file, and they do nothing that others see.
-_LOCAL_METHODS = {"url_of", "buckets", "check_writable", "check_path", "message_bytes_max"}
+LOCAL_METHODS = {"url_of", "buckets", "check_writable", "check_path", "message_bytes_max"}
+"""Methods that are no calls: the merge uses them for each file, and others see nothing of them."""
 
 
 def with_simulated_ports(instance: Instance, calls: Calls) -> Instance:
@@ -88,7 +88,7 @@ class _Port:
     def __getattr__(self, attribute: str) -> Any:
         name, port, calls, target = self._simulated
         value = getattr(port, attribute)
-        if attribute[0] == "_" or attribute in _LOCAL_METHODS or not callable(value):
+        if attribute[0] == "_" or attribute in LOCAL_METHODS or not callable(value):
             return value
         call = _call(f"{name}.{attribute}", target, value, calls)
         self.__dict__[attribute] = call

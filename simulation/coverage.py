@@ -1,0 +1,112 @@
+"""Coverage of faults: which fault fired in which operation at which call, and which never did.
+
+A *call* is a method of a port, or an operation of a service, such as `state.commit`. An operation
+is a step of the workload or a process of the instance. A kind of fault that never fired in any
+seed is missing in every pair.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from simulation.calls import Fault
+from simulation.faults import JUMPED, KILLED, OUTAGE, PAUSED
+from simulation.result import Result
+from sleeper.json_codec import JsonCodec
+
+KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, *map(str, Fault))
+"""The kinds of faults of a single call."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairCoverage:
+    """How often an operation made a call, and which faults fired how often, or never."""
+
+    operation: str
+    call: str
+    count: int
+    fired: Mapping[str, int]
+    never: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The pairs of operation and call that were reached, and what was not."""
+
+    seeds: int
+    pairs: tuple[PairCoverage, ...]
+    operations_never_run: tuple[str, ...]
+    calls_never_made: tuple[str, ...]
+
+
+COVERAGES = JsonCodec(Coverage)
+
+
+def measure_coverage(
+    results: Sequence[Result], operations: Iterable[str], calls: Iterable[str]
+) -> Coverage:
+    """Returns the coverage of results. `operations` and `calls` are those that could be."""
+    made: Counter[tuple[str, str]] = Counter()
+    fired: Counter[tuple[str, str, str]] = Counter()
+    run: Counter[str] = Counter()
+    for result in results:
+        run.update(result.operations or {})
+        for call in result.call_counts:
+            made[call.operation, call.call] += call.count
+        for fault in result.fault_counts:
+            fired[fault.operation, fault.call, fault.fault] += fault.count
+    pairs = tuple(
+        PairCoverage(
+            operation,
+            call,
+            count,
+            {kind: n for kind in KINDS if (n := fired[operation, call, kind])},
+            tuple(kind for kind in KINDS if not fired[operation, call, kind]),
+        )
+        for (operation, call), count in sorted(made.items())
+    )
+    reached = {call for _, call in made}
+    return Coverage(
+        len(results),
+        pairs,
+        tuple(sorted(set(operations) - set(run))),
+        tuple(sorted(set(calls) - reached)),
+    )
+
+
+def describe_coverage(coverage: Coverage) -> str:
+    """Returns a table of the pairs, and lists of what was not reached."""
+    possible = len(coverage.pairs) * len(KINDS)
+    fired = sum(len(each.fired) for each in coverage.pairs)
+    without = sum(not each.fired for each in coverage.pairs)
+    return "\n".join(
+        [
+            *_table(coverage.pairs),
+            f"{fired:,} of {possible:,} combinations of operation, call and fault have fired",
+            f"{without:,} of {len(coverage.pairs):,} pairs of operation and call met no fault",
+            f"operations never run: {', '.join(coverage.operations_never_run) or 'none'}",
+            f"calls never made: {', '.join(coverage.calls_never_made) or 'none'}",
+        ]
+    )
+
+
+def _table(pairs: Sequence[PairCoverage]) -> list[str]:
+    """Returns a row per pair, with a dash for a fault that never fired."""
+    titles = ("operation", "call", "calls", *KINDS)
+    rows = [
+        (
+            each.operation,
+            each.call,
+            f"{each.count:,}",
+            *(str(each.fired.get(kind, "-")) for kind in KINDS),
+        )
+        for each in pairs
+    ]
+    widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
+    return [
+        "  ".join(
+            text.ljust(width) if i < 2 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (titles, *rows)
+    ]
