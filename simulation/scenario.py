@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from simulation.actors import Actors
-from simulation.bugs import planted
+from simulation.bugs.catalogue import planted
 from simulation.checks.violation import Violation
 from simulation.inspection import Inspector
 from simulation.local.instance import LocalInstance

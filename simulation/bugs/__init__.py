@@ -1,11 +1,6 @@
-"""Planted bugs: one-line mutations of the product, which the checks must find."""
+"""Planted bugs: one-line mutations of the product, which the checks must find.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-
-@contextmanager
-def planted(name: str | None) -> Iterator[None]:
-    """Plants the bug in the block."""
-    assert name is None
-    yield
+A mutation that survives shows a check or an operation that is missing. `mutation` is the mechanism,
+`planted_bug` the declaration, `catalogue` has all bugs by name, and `search` runs seeds with one
+until a check finds it: `python -m simulation.bugs --seeds 40`.
+"""

@@ -1,0 +1,19 @@
+"""All planted bugs, by name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simulation.bugs import state_bugs, workflow_bugs
+from simulation.bugs.planted_bug import PlantedBug
+
+BUGS: dict[str, PlantedBug] = {each.name: each for each in (*state_bugs.BUGS, *workflow_bugs.BUGS)}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Plants the bug in the block, if there is a name."""
+    if name is None:
+        yield
+        return
+    with BUGS[name].mutation.applied():
+        yield

@@ -1,0 +1,23 @@
+"""The declaration of a planted bug."""
+
+from dataclasses import dataclass
+
+from simulation.bugs.mutation import Mutation
+
+LOCAL = ("local",)
+BOTH = ("local", "aws")
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """A bug that the checks must find, in one of the worlds.
+
+    `breaks` is the promise of the product that no longer holds. `rules` are the checks that may
+    find it.
+    """
+
+    name: str
+    breaks: str
+    mutation: Mutation
+    rules: tuple[str, ...]
+    worlds: tuple[str, ...] = LOCAL

@@ -1,0 +1,49 @@
+"""Runs seeds with a planted bug until a check finds it."""
+
+import time
+from dataclasses import dataclass
+
+from simulation.bugs.planted_bug import PlantedBug
+from simulation.forking import run_forked
+from simulation.plan import Plan
+from simulation.result import Result
+from simulation.scenario import run_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """How a bug was found, or not: by which rule, in which seed, after how many seeds."""
+
+    bug: PlantedBug
+    seeds: int
+    seconds: float
+    seed: int | None = None
+    failure: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rule that the bug was seen to break, empty if it was not found."""
+        return self.failure.partition(":")[0]
+
+
+def search(
+    bug: PlantedBug, world: str, first: int, seeds: int, seconds_max: float | None = None
+) -> Detection:
+    """Runs seeds from the first one on, until one of the bug's rules is broken.
+
+    A seed that breaks the rule without the bug too does not count.
+    """
+    start, count = time.monotonic(), 0
+    for seed in range(first, first + seeds):
+        if seconds_max is not None and time.monotonic() - start > seconds_max:
+            break
+        count += 1
+        result = _run(Plan(seed, world, bug=bug.name))
+        if result.rule in bug.rules and _run(Plan(seed, world)).rule != result.rule:
+            seconds = time.monotonic() - start
+            return Detection(bug, count, seconds, seed, result.failure or "")
+    return Detection(bug, count, time.monotonic() - start)
+
+
+def _run(plan: Plan) -> Result:
+    return next(run_forked([plan], run_plan))

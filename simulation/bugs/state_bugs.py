@@ -1,0 +1,175 @@
+"""Bugs of the state store: its transactions, its log, and its snapshots."""
+
+from simulation.bugs import rules
+from simulation.bugs.mutation import Mutation
+from simulation.bugs.planted_bug import BOTH, PlantedBug
+
+_TRANSACTIONS = "sleeper.statestore.transactions"
+_COMMIT = "sleeper.statestore.entry_commit"
+_END_DELETES = "UPDATE deletes SET removed = :now WHERE removed IS NULL AND since"
+
+BUGS = (
+    PlantedBug(
+        "lease-check-dropped",
+        "a compaction commits only while its job holds its files",
+        Mutation(
+            f"{_TRANSACTIONS}.compaction_jobs:CommitCompaction.validate",
+            "if _held_paths(fold, self.id, partition.key) != set(self.inputs):",
+            "if not self.inputs:",
+        ),
+        (rules.ERROR, rules.ROWS),
+        BOTH,
+    ),
+    PlantedBug(
+        "reference-dropped-on-push-down",
+        "the rows of a file are in exactly one of its references",
+        Mutation(
+            f"{_TRANSACTIONS}.partition_split:PushDownReferences.apply",
+            "for partition_id, rows in move.to:",
+            "for partition_id, rows in move.to[:1]:",
+        ),
+        (rules.ROWS,),
+        BOTH,
+    ),
+    PlantedBug(
+        "horizon-off-by-one",
+        "the horizon rises no further than the collected files need",
+        Mutation(
+            f"{_TRANSACTIONS}.collection:CollectFiles.apply",
+            "horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon)",
+            "horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon + 1)",
+        ),
+        (rules.HORIZON,),
+        BOTH,
+    ),
+    PlantedBug(
+        "late-commit-accepted",
+        "the commit of a run older than half the orphan age is refused",
+        Mutation(
+            f"{_TRANSACTIONS}.add_files:find_run_fault",
+            "if age_ms > fold.orphan_age_ms // 2:",
+            "if age_ms > fold.orphan_age_ms * 2:",
+        ),
+        (rules.LATE,),
+        BOTH,
+    ),
+    PlantedBug(
+        "job-id-not-remembered",
+        "a job id that comes again changes nothing",
+        Mutation(
+            f"{_COMMIT}:apply_transaction",
+            "if transaction.remembered:",
+            'if transaction.remembered and transaction.kind != "add_files":',
+        ),
+        (rules.ONCE,),
+        BOTH,
+    ),
+    PlantedBug(
+        "job-id-forgotten-early",
+        "job ids are kept for 30 days",
+        Mutation(
+            "sleeper.statestore.fold:Fold.finish_entry",
+            "too_old = self.time_ms - APPLIED_ID_DAYS * DAY_MS",
+            "too_old = self.time_ms - DAY_MS // 24",
+        ),
+        (rules.ONCE,),
+        BOTH,
+    ),
+    PlantedBug(
+        "time-goes-back",
+        "the log's time never decreases",
+        Mutation(
+            f"{_COMMIT}:EntryCommitter._entry_time",
+            "return max(now_ms, fold.time_ms)",
+            "return now_ms",
+        ),
+        (rules.TIME,),
+        BOTH,
+    ),
+    PlantedBug(
+        "split-of-an-inner-partition",
+        "a split is conditional on the leaf still being a leaf",
+        Mutation(
+            f"{_TRANSACTIONS}.partition_split:SplitPartition.validate",
+            "if not leaf.is_leaf:",
+            "if leaf.split == 0:",
+        ),
+        (rules.TILES,),
+        BOTH,
+    ),
+    PlantedBug(
+        "clone-without-pins",
+        "a file that a clone shares is not collected",
+        Mutation(
+            f"{_TRANSACTIONS}.pins:PinFiles.apply",
+            'fold.run("INSERT OR IGNORE INTO pins VALUES (?, ?)", (path_hash(path), self.clone))',
+            "path_hash(path)",
+        ),
+        (rules.EXISTS, rules.ROWS),
+        BOTH,
+    ),
+    PlantedBug(
+        "restore-misses-a-file",
+        "a restored version has exactly its rows",
+        Mutation(
+            f"{_TRANSACTIONS}.restore:_RETURN_REFERENCES",
+            '" WHERE r.added <= :at AND r.removed > :at AND NOT EXISTS ("',
+            '" WHERE r.added <= :at AND r.removed > :at + 1 AND NOT EXISTS ("',
+        ),
+        (rules.ROWS,),
+        BOTH,
+    ),
+    PlantedBug(
+        "restore-keeps-later-deletes",
+        "a restored version has exactly its rows",
+        Mutation(
+            f"{_TRANSACTIONS}.restore:_END_DELETES",
+            f'_END_DELETES = "{_END_DELETES} > :at"',
+            f'_END_DELETES = "{_END_DELETES} > :now"',
+        ),
+        (rules.ROWS,),
+        BOTH,
+    ),
+    PlantedBug(
+        "last-number-wrong",
+        "transaction numbers are dense",
+        Mutation(
+            f"{_COMMIT}:EntryCommitter._folded", "fold.number,", "fold.number + len(lines) - 1,"
+        ),
+        (rules.DENSE, rules.ERROR, rules.REPLAY),
+        BOTH,
+    ),
+    PlantedBug(
+        "delete-during-compaction-lost",
+        "a compaction applies the deletes up to its assignment, and no later ones",
+        Mutation(
+            f"{_TRANSACTIONS}.compaction_jobs:CommitCompaction.apply",
+            "insert_file(fold, self.output, numbers, assigned, references)",
+            "insert_file(fold, self.output, numbers, fold.next_number, references)",
+        ),
+        (rules.ROWS,),
+        BOTH,
+    ),
+    PlantedBug(
+        "load-keeps-old-rows",
+        "a load replaces all rows of a snapshot table in one transaction",
+        Mutation(
+            f"{_TRANSACTIONS}.snapshot_loads:PublishSnapshot.apply",
+            "remove_references(fold)",
+            "find_later = self.find_table_fault(fold)",
+        ),
+        (rules.ROWS,),
+        BOTH,
+    ),
+    PlantedBug(
+        "log-trimmed-above-a-snapshot",
+        "the log is trimmed only below the last two verified snapshots",
+        Mutation(
+            "sleeper.statestore.store:StateStore.trim",
+            "limits = [verified[-1].number, *held, *followed]",
+            "limits = [verified[0].number, *held, *followed]",
+        ),
+        (rules.TRIMMED,),
+        BOTH,
+    ),
+)
