@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from simulation.checks import export_queues, stashes
+from simulation.checks import adapters, adjunct_stores, export_queues, stashes, status
 from simulation.checks.look import Look
 from sleeper.instance import Instance
 
-CHECKS: Sequence[Callable[[Look], None]] = (export_queues.check_queues, stashes.check_stashes)
+CHECKS: Sequence[Callable[[Look], None]] = (
+    export_queues.check_queues,
+    stashes.check_stashes,
+    adapters.check_adapters,
+    adjunct_stores.check_stores,
+    status.check_status,
+)
 _WORK: Sequence[Callable[[Instance], Iterator[str]]] = (
     export_queues.describe_work,
     stashes.describe_work,

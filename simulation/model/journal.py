@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from simulation.model.values import Value
+from simulation.systems.records import AdapterSource, StoreRead
 from sleeper.schema.model import Schema
 
 SourceRow = Mapping[str, Value]
@@ -170,6 +171,8 @@ class Journal:
     backups: list[Backup] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
     destinations: list[str] = field(default_factory=list)
+    adapters: dict[str, AdapterSource] = field(default_factory=dict)
+    store_reads: list[StoreRead] = field(default_factory=list)
 
     def submissions(self) -> Iterable[Submission]:
         """Returns every submission, in the order of kinds and then of their begin."""

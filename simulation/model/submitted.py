@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from simulation.model.journal import Ingest, Journal, SourceRow
 from simulation.model.values import Value, comparable
 from simulation.model.visible import StoredRow
+from simulation.systems.records import AdapterSource
 from sleeper.schema.defaults import default_value
 from sleeper.schema.model import Field, Schema
 from sleeper.statestore.transactions.add_files import AddFiles
@@ -41,6 +42,10 @@ def _submitted(
     if ingest is not None:
         yield ingest.rows, ingest.deletes
         return
+    source = _adapter_source(journal, transaction.id)
+    if source is not None:
+        yield source.rows, frozenset()
+        return
     requests = [each for each in before if isinstance(each, RecordRequests)]
     if requests:
         for request in requests[-1].requests:
@@ -56,6 +61,12 @@ def _ingest(journal: Journal, request_id: str) -> Ingest:
     if request_id not in journal.ingests:
         raise UnknownSubmissionError(request_id)
     return journal.ingests[request_id]
+
+
+def _adapter_source(journal: Journal, job_id: str) -> AdapterSource | None:
+    """Returns the source of an adapter's run: `adapter-NAME:RUN`."""
+    name = job_id.partition(":")[0].removeprefix("adapter-")
+    return journal.adapters.get(name)
 
 
 def _file_names(request: str | None) -> list[str]:

@@ -18,7 +18,7 @@ from sleeper.stash.start import start_stash
 from sleeper.stash.status import list_statuses
 
 _DESTINATIONS_MAX = 2
-_SCHEDULES = ("1m", "rate(1 hour)", "cron(0 6 * * ? *)")
+_SCHEDULES = ("1h", "rate(3 hours)", "cron(0 6 * * ? *)")
 _AGES_MS = (0, 60_000, 3_600_000)
 _REQUESTERS = ("ann", "bob")
 
