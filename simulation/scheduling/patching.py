@@ -184,6 +184,22 @@ class _ProcessCache:
         self._caches.clear()
 
 
+class _UnlockedProperty(functools.cached_property[Any]):
+    """`functools.cached_property` as of Python 3.12.
+
+    The one of Python 3.11 has a lock for all objects of a class, and so for all simulated
+    processes, of which a stopped one may have it.
+    """
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        name, values = self.attrname, instance.__dict__
+        if name not in values:
+            values[name] = self.func(instance)
+        return values[name]
+
+
 def _wall_seconds() -> float:
     return _now(_real_time, has_skew=True)
 
@@ -213,6 +229,7 @@ def install() -> None:
     functions: Any = functools
     functions.RLock = threads._PyRLock
     functions.cache = _ProcessCache
+    functions.cached_property = _UnlockedProperty
     names: Any = tempfile
     names._RandomNameSequence.rng = property(lambda _: _Attached.random)
     executors: Any = concurrent.futures.thread

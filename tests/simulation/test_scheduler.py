@@ -132,3 +132,23 @@ def test_the_wall_clock_of_a_machine_may_be_wrong(skew: float) -> None:
             print(time.time() - 1000, time.monotonic() - 1000)
     """)
     assert lines == [f"{skew} 0.0"]
+
+
+def test_a_cached_property_is_not_locked_for_other_processes() -> None:
+    lines = run("""
+        import functools
+
+        class Slow:
+            @functools.cached_property
+            def value(self):
+                time.sleep(1.0)
+                return time.monotonic() - 1000
+
+        def main():
+            slow = Slow()
+            scheduler.spawn(other, "reader", lambda: Slow().value)
+            scheduler.sleep(0.5)
+            with scheduler.exclusively():
+                print(slow.value, slow.value)
+    """)
+    assert lines == ["1.5 1.5"]
