@@ -27,6 +27,7 @@ from sleeper.query.plan import SelectedLeaf
 from sleeper.schema.model import Schema
 from sleeper.stash.finish import claim_root
 from sleeper.stash.layout import piece_name
+from sleeper.stash.message import make_sender
 from sleeper.stash.progress import TableProgress
 from sleeper.stash.record import StashRecord, StashRequest, TableVersion
 from sleeper.stash.spark_table import is_queued
@@ -64,17 +65,21 @@ def plan_stash(
     instance: Instance,
     record: StashRecord,
     owner: str,
-    send: SendTasks = lambda _table, _tasks: None,
+    send: SendTasks | None = None,
     on_table: Callable[[str], None] = lambda _: None,
     spark_bytes: int = 0,
 ) -> tuple[TableVersion, ...]:
     """Holds the tables, records and sends all tasks, and returns the versions. Can be repeated.
 
+    By default the tasks of a submitted stash are sent to workers, and those of others to nobody.
     Spark writes tables of at least `spark_bytes`; 0 is none.
     A table that is deleted meanwhile is omitted. LostTableError if it was asked for by name, and
     not by a schedule.
     LostTableError also if another instance writes the root.
     """
+    if send is None:
+        # If this process dies, the control function sends no task of a table that was planned.
+        send = make_sender(instance, record) if record.is_submitted() else _send_nothing
     versions = record.versions() or _hold_tables(instance, record, owner)
     claim_root(instance, record)
     progress = record.progress()
@@ -83,6 +88,10 @@ def plan_stash(
             on_table(version.table)
             _plan_table(instance, record, version, send, spark_bytes)
     return versions
+
+
+def _send_nothing(_table: TableId, _tasks: Sequence[int] | None) -> None:
+    """Leaves the tasks to the process that makes the stash."""
 
 
 def send_unfinished(record: StashRecord, versions: Iterable[TableVersion], send: SendTasks) -> int:

@@ -411,3 +411,25 @@ def test_an_unknown_stash_is_an_error(stasher: Stasher) -> None:
         records.find(None, "2026-01-01-00-00-00")
     with pytest.raises(NotFoundError, match="has no stash that has not ended"):
         records.find(None, None)
+
+
+@pytest.mark.parametrize("submits", [True, False])
+def test_an_interrupted_recovery_of_a_submitted_stash_leaves_no_task_unsent(
+    stasher: Stasher, monkeypatch: pytest.MonkeyPatch, submits: bool
+) -> None:
+    """Its tables are planned then, so the control function sends none of their tasks."""
+    stasher.instance.create_table("t", SCHEMA).ingest(rows(*ANY_KEYS))
+    record = start(stasher, submitted=True)
+
+    def fail(*_arguments: Any) -> None:
+        raise UnavailableError("away")
+
+    recover = recover_stash if submits else make_stash
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.stash.control.renew_holds", fail)
+        patch.setattr("sleeper.stash.run.renew_holds", fail)
+        with pytest.raises(UnavailableError, match="away"):
+            recover(stasher.ports(), record)
+    control_stashes(stasher.ports())
+    assert run_workers(stasher) > 0
+    assert control_stashes(stasher.ports()).completed == (record.name,)
