@@ -22,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit soak check types lint bench synth deploy destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit soak simulate check types lint bench synth deploy destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -57,6 +57,12 @@ soak: prepare ## Run random tests ten times as long, or with MINUTES=n processes
 		SLEEPER_TEST_EXAMPLES=$${SLEEPER_TEST_EXAMPLES:-10} SLEEPER_TEST_SEED=$${SLEEPER_TEST_SEED:-random} \
 			$(pytest) -o timeout=3600 $$(grep -rlE 'examples\(|choose_seed\(' tests --include='test_*.py'); \
 	fi
+
+# FROM=n begins with another seed, and ARGS='--coverage' adds options.
+SEEDS ?= 100
+FROM ?= 1
+simulate: install ## Simulate SEEDS=n histories of a local instance with faults
+	@$(python) -m simulation --world local --seeds $(SEEDS) --from $(FROM) $(ARGS)
 
 check: types lint ## Lint, types, layers, dead code, stale generated files
 

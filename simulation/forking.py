@@ -4,6 +4,7 @@ So a seed never sees what another left in memory, and a hang ends with its proce
 not have started threads of the engine, which a fork would lose.
 """
 
+import ctypes
 import faulthandler
 import gc
 import os
@@ -22,6 +23,7 @@ from simulation.surroundings import remove_folder
 # Only a history that hangs needs so long, on the slowest machine.
 _SECONDS_MAX = 300.0
 _CHUNK_BYTES = 1 << 20
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -100,6 +102,8 @@ def _start(plan: Plan, run: Callable[[Plan], Result]) -> tuple[int, _Child]:
 def _run_child(plan: Plan, run: Callable[[Plan], Result], writing: int) -> None:
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    if sys.platform == "linux":  # and its death does
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
         result = run(plan)

@@ -14,19 +14,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+FOLDER_VARIABLE = "SIMULATION_FOLDER"
+"""The environment variable of a folder for files of histories, on a file system in memory."""
+
 _MEMORY = Path("/dev/shm")
 _BLOCK_BYTES = 4096
 _FREE_BLOCKS = (1 << 40) // _BLOCK_BYTES
 _CORES = 2
 _HOST = "machine"
-_KEPT_VARIABLES = ("PATH", "PYTHONHASHSEED", "TMPDIR", "TERM", "COLUMNS", "NO_COLOR")
+_KEPT_VARIABLES = (
+    *("PATH", "PYTHONPATH", "PYTHONHASHSEED", "TMPDIR", "TERM", "COLUMNS", "NO_COLOR"),
+    FOLDER_VARIABLE,
+)
 _VARIABLES = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
 
 
 def folder_of(process_id: int) -> Path:
     """Returns the folder of the history that a process of the system runs."""
-    parent = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
-    return parent / f"sleeper-simulation-{process_id}"
+    usual = _MEMORY if _MEMORY.is_dir() else tempfile.gettempdir()
+    return Path(os.environ.get(FOLDER_VARIABLE, usual)) / f"sleeper-simulation-{process_id}"
 
 
 def remove_folder(process_id: int) -> None:
