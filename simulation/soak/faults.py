@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import psutil
 
 from simulation.soak.journal import Journal
-from simulation.soak.processes import Process, WrongClock
+from simulation.soak.processes import SPARK_KIND, Process, WrongClock
 from simulation.soak.world import World
 
 _PERIOD_SECONDS = (0.3, 2.5)
@@ -80,7 +80,10 @@ class Faults:
 
     def _fire(self) -> None:
         (kind,) = self._chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])
-        process = self._chance.choice([*self._clients, *self._world.background])
+        processes = [*self._clients, *self._world.background]
+        # A Spark session takes so long to start that it would otherwise do nothing.
+        weights = [1 if process.kind == SPARK_KIND else 4 for process in processes]
+        (process,) = self._chance.choices(processes, weights)
         draw = self._chance.random()
         match kind:
             case "kill":

@@ -19,6 +19,8 @@ from simulation.soak.journal import Journal
 from tests.process_tree import descendants
 
 _STOP_SECONDS = 20.0
+SPARK_KIND = "Spark"
+"""The kind of a client with a Spark session."""
 CLOCK_VARIABLE = "SLEEPER_TEST_CLOCK"
 """Names the clock file of a process; see `tests/startup/sitecustomize.py`."""
 

@@ -15,7 +15,7 @@ import sleeper
 from simulation.soak.aws_world import aws_world
 from simulation.soak.faults import Faults
 from simulation.soak.journal import Journal
-from simulation.soak.processes import Client, WrongClock, end_all
+from simulation.soak.processes import SPARK_KIND, Client, WrongClock, end_all
 from simulation.soak.run import Soak
 from simulation.soak.tables import EXPORTED, PROPERTIES, QUEUE, SCHEMA, Receiver
 from simulation.soak.world import MARK_VARIABLE, World, local_world
@@ -90,7 +90,8 @@ def _client(world: World, clock: WrongClock, name: str) -> Client:
 
 def _spark_client(world: World, clock: WrongClock) -> Client:
     command = [sys.executable, "-m", "simulation.soak.spark_client"]
-    return Client("spark", "Spark", command, world.environment(clock), world.folder, has_pipes=True)
+    environment = world.environment(clock)
+    return Client("spark", SPARK_KIND, command, environment, world.folder, has_pipes=True)
 
 
 def _end_marked(folder: Path, journal: Journal) -> None:
