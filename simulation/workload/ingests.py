@@ -11,6 +11,7 @@ from simulation.model.tables import random_row
 from simulation.workload.client import Client, CreatedTable, answered
 from simulation.workload.registry import has_table, operation
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.ingest.service import ingest_paths, ingest_rows, submit_ingest
 from sleeper.ingest_batcher.service import create_ingest_batches, submit_to_batcher
 from sleeper.schema.model import Schema
@@ -111,20 +112,46 @@ def ingest_by_message(client: Client) -> None:
             ingest.accept()
 
 
+def _with_invalid_row(rows: pa.Table) -> pa.Table:
+    """Returns the rows and one more, which has no key."""
+    nullable = pa.schema([each.with_nullable(True) for each in rows.schema])
+    invalid = pa.table([pa.nulls(1, each.type) for each in nullable], schema=nullable)
+    return pa.concat_tables([rows.cast(nullable), invalid])
+
+
 @operation(1)
 def ingest_invalid(client: Client) -> None:
     """Ingests rows of which one has no key, so that all are refused."""
     table = client.choose_table()
     ingest, schema = make_ingest(client, table)
-    rows = arrow_rows(table, ingest, schema)
-    if not len(rows):
-        return
-    nullable = pa.schema([each.with_nullable(True) for each in rows.schema])
-    invalid = pa.table([pa.nulls(1, each.type) for each in nullable], schema=nullable)
-    batches = pa.concat_tables([rows.cast(nullable), invalid]).to_batches(max_chunksize=4)
+    rows = _with_invalid_row(arrow_rows(table, ingest, schema))
     with answered(ingest):
         result = ingest_rows(
-            client.instance, table.name, batches, ingest.id, op_column=op_column(table)
+            client.instance,
+            table.name,
+            rows.to_batches(max_chunksize=4),
+            ingest.id,
+            op_column=op_column(table),
+        )
+        ingest.acknowledge(result.number)
+
+
+@operation(1)
+def ingest_with_rejects(client: Client) -> None:
+    """Ingests a file of which one row has no key, without that row."""
+    table = client.choose_table()
+    ingest, schema = make_ingest(client, table)
+    content = io.BytesIO()
+    pq.write_table(_with_invalid_row(arrow_rows(table, ingest, schema)), content)
+    path = client.put_source(f"{ingest.id}.parquet", content.getvalue())
+    with answered(ingest):
+        result = ingest_paths(
+            client.instance,
+            table.name,
+            [path],
+            ingest.id,
+            Rejects(io.StringIO()),
+            op_column=op_column(table),
         )
         ingest.acknowledge(result.number)
 
