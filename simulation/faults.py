@@ -24,16 +24,24 @@ _PAUSE_SECONDS = (5.0, 60.0, 700.0, 4000.0)
 _OUTAGE_SECONDS = (5.0, 120.0, 3600.0)
 _JUMP_SECONDS = (-7200.0, -30.0, 30.0, 7200.0, 172_800.0)
 _RATES = (0.0005, 0.002, 0.006)
+# Polls are most of the calls, so a profile may have more faults at the calls of one service.
+_FOCUSED = (None, None, "root", "state", "queue", "tracker")
+_FOCUS_WEIGHT = 8.0
 # Some faults concern every process, so they are rarer than those of one call.
-_WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.05, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
+_SHARED = (OUTAGE, JUMPED, POWER)
+_WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.2, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The probability of each kind of fault at a call, and the latencies of calls."""
+    """The probability of each kind of fault at a call, and the latencies of calls.
+
+    Faults of one call are more frequent at the calls of the service that is `focused`.
+    """
 
     rates: dict[str, float]
     latency_seconds: Sequence[float]
+    focused: str | None = None
 
     @classmethod
     def draw(cls, random: Random) -> "Profile":
@@ -43,7 +51,13 @@ class Profile:
         for kind in (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *Fault):
             is_on, rate = random.random() < 0.6, random.choice(_RATES)
             rates[str(kind)] = rate * _WEIGHTS.get(kind, 1.0) if is_on and not is_calm else 0.0
-        return cls(rates, [random.choice(_LATENCY_SECONDS) for _ in range(3)])
+        latencies = [random.choice(_LATENCY_SECONDS) for _ in range(3)]
+        return cls(rates, latencies, random.choice(_FOCUSED))
+
+    def rate(self, kind: str, call: Call) -> float:
+        """Returns the probability of a fault at a call."""
+        is_focused = call.service == self.focused and kind not in _SHARED
+        return self.rates.get(kind, 0.0) * (_FOCUS_WEIGHT if is_focused else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +115,7 @@ class Faults:
 
     def happens(self, kind: str, point: Point) -> bool:
         """Returns whether a fault happens at the call, and counts it."""
-        is_drawn = self._decisions.random() < self.profile.rates.get(kind, 0.0)
+        is_drawn = self._decisions.random() < self.profile.rate(kind, point.call)
         name = point.name, str(kind)
         if not self.is_on or not (is_drawn if self.only is None else name in self.only):
             return False

@@ -45,6 +45,7 @@ class World:
     before_effect: Callable[[Call], None] = lambda _call: None
     _operations: dict[Thread, str] = field(default_factory=dict)
     _steps: dict[Thread, str] = field(default_factory=dict)
+    _paused: dict[Process, float] = field(default_factory=dict)
 
     @property
     def began_at(self) -> float:
@@ -161,17 +162,20 @@ class World:
 
     def _wait(self, thread: Thread, point: Point) -> None:
         seconds = self.faults.latency_seconds()
+        process = thread.process
         if self.faults.happens(PAUSED, point):
             self.note(thread, f"{point.call} ! {PAUSED}")
-            seconds += self.faults.pause_seconds(point)
+            self._paused[process] = self.scheduler.now + self.faults.pause_seconds(point)
         if self.faults.happens(JUMPED, point):
             jump = self.faults.jump_seconds(point)
             self.note(thread, f"{point.call} ! {JUMPED} {jump:.0f} s")
-            thread.process.machine.skew_seconds += jump
+            process.machine.skew_seconds += jump
         if seconds:
             self.scheduler.sleep(seconds)
         else:
             self.scheduler.switch()
+        while self._paused.get(process, 0.0) > self.scheduler.now:
+            self.scheduler.sleep(self._paused[process] - self.scheduler.now)
         self._may_die(thread, point, "before")
 
     def _end(self, thread: Thread, point: Point, error: Callable[[Fault], Exception]) -> None:

@@ -100,14 +100,18 @@ def _random_schema(random: Random, kind: TableKind, ages: bool) -> Schema:
 
 def _random_settings(random: Random) -> dict[str, str]:
     strategies = ("SizeRatioCompactionStrategy", "BasicCompactionStrategy")
+    strategy = random.choice(strategies)
+    # By size ratio, two files are compacted only if they have the same number of rows.
+    smallest = 3 if strategy == strategies[0] else 2
     settings = {
         "partition.splitting.threshold": str(random.choice((8, 20, 40, 80))),
         "ingest.file.writing.strategy": random.choice(
             ("one_file_per_leaf", "one_reference_per_leaf")
         ),
-        "compaction.files.batch.size": str(random.randint(2, 4)),
-        "compaction.strategy.class": random.choice(strategies),
-        "gc.delay.minutes": random.choice(("0", "0", "1")),
+        "compaction.files.batch.size": str(random.randint(smallest, smallest + 2)),
+        "compaction.strategy.class": strategy,
+        "compaction.strategy.sizeratio.ratio": "1",
+        "gc.delay.minutes": random.choice(("0", "1", "20")),
         "history.retention": random.choice(("", "", "90m")),
         "follower.retention": random.choice(("", "", "3h")),
         "parquet.rowgroup.rows.max": "1000",
