@@ -21,3 +21,8 @@ class PlantedBug:
     mutation: Mutation
     rules: tuple[str, ...]
     worlds: tuple[str, ...] = LOCAL
+
+    def broken_rule(self, failure: str | None) -> str | None:
+        """Returns the rule of the bug that the failure of a seed names, None if it names none."""
+        first = (failure or "").partition("\n")[0]
+        return next((each for each in self.rules if each in first), None)

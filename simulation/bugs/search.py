@@ -18,12 +18,7 @@ class Detection:
     seeds: int
     seconds: float
     seed: int | None = None
-    failure: str = ""
-
-    @property
-    def rule(self) -> str:
-        """The rule that the bug was seen to break, empty if it was not found."""
-        return self.failure.partition(":")[0]
+    rule: str | None = None
 
 
 def search(
@@ -38,10 +33,9 @@ def search(
         if seconds_max is not None and time.monotonic() - start > seconds_max:
             break
         count += 1
-        result = _run(Plan(seed, world, bug=bug.name))
-        if result.rule in bug.rules and _run(Plan(seed, world)).rule != result.rule:
-            seconds = time.monotonic() - start
-            return Detection(bug, count, seconds, seed, result.failure or "")
+        rule = bug.broken_rule(_run(Plan(seed, world, bug=bug.name)).failure)
+        if rule is not None and bug.broken_rule(_run(Plan(seed, world)).failure) is None:
+            return Detection(bug, count, time.monotonic() - start, seed, rule)
     return Detection(bug, count, time.monotonic() - start)
 
 

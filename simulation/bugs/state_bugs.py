@@ -172,4 +172,46 @@ BUGS = (
         (rules.TRIMMED,),
         BOTH,
     ),
+    PlantedBug(
+        "reference-not-counted",
+        "a file is unreferenced when its last reference goes",
+        Mutation(
+            f"{_TRANSACTIONS}.partition_split:PushDownReferences.apply",
+            "(len(move.to), file.key),",
+            "(1, file.key),",
+        ),
+        (rules.EXISTS, rules.ROWS),
+        BOTH,
+    ),
+    PlantedBug(
+        "refused-transaction-half-committed",
+        "of changes that are committed together, all or none are",
+        Mutation(
+            f"{_COMMIT}:apply_together", "fold.go_back(before)", "fold.partition_rows.clear()"
+        ),
+        (rules.HALF, rules.ONCE, rules.ERROR, rules.REPLAY),
+        BOTH,
+    ),
+    PlantedBug(
+        "hold-not-read-again",
+        "the collector reads the holds again when it raises the horizon",
+        Mutation(
+            f"{_TRANSACTIONS}.collection:CollectFiles._find_horizon_fault",
+            "if hold:",
+            "if hold and hold[2] < fold.horizon:",
+        ),
+        (rules.HORIZON,),
+        BOTH,
+    ),
+    PlantedBug(
+        "merged-rows-look-newer",
+        "a merged file has the smallest and the largest number of its inputs",
+        Mutation(
+            f"{_TRANSACTIONS}.compaction_jobs:CommitCompaction.apply",
+            "numbers = (min(smallest), max(largest))",
+            "numbers = (max(smallest), max(largest))",
+        ),
+        (rules.ROWS, rules.READS),
+        BOTH,
+    ),
 )

@@ -89,4 +89,26 @@ BUGS = (
         (rules.EXISTS, rules.ROWS),
         BOTH,
     ),
+    PlantedBug(
+        "key-bounds-exclude-the-last-key",
+        "key bounds exclude only files that cannot hold a key",
+        Mutation(
+            "sleeper.partitions.region:Range.overlaps_values",
+            "return not precedes(largest, self.min) and (",
+            "return precedes(self.min, largest) and (",
+        ),
+        (rules.ROWS, rules.READS),
+        BOTH,
+    ),
+    PlantedBug(
+        "cursor-before-the-changes",
+        "the position of a follower is recorded after its changes were taken",
+        Mutation(
+            "sleeper.query.changes.reader:ChangeReader._read_step",
+            "self._check_schema(planned)",
+            "self._claim and self._claim.advance(planned.number)",
+        ),
+        (rules.COPY,),
+        BOTH,
+    ),
 )

@@ -17,6 +17,12 @@ from simulation.checks.rows import (
     read_by_query,
     read_by_sql,
 )
+from simulation.checks.runs import (
+    check_batches,
+    check_run_ages,
+    check_trimmed,
+    collection_delay_ms,
+)
 from simulation.checks.state import check_state
 from simulation.model.fold import TableModel
 from simulation.model.observer import Observer
@@ -62,7 +68,12 @@ class Checker:
         check_log(model)
         check_submissions(model)
         check_answers(model, journal)
-        check_state(self._open(model), model, journal.pins.values())
+        check_batches(model, journal)
+        table = self._open(model)
+        check_state(table, model, journal.pins.values())
+        with table.state.reading() as state:
+            check_run_ages(model, state.orphan_age_ms)
+        check_trimmed(table, model)
 
     def check_newest(self, model: TableModel) -> None:
         """Checks the rows of the newest version."""
@@ -75,7 +86,8 @@ class Checker:
         instance, name = self._observer.instance, self._observer.names[model.id]
         store = instance.tables.state(model.id)
         if model.id not in self._replicas:
-            self._replicas[model.id] = Replica(model, store)
+            delay_ms = collection_delay_ms(self._open(model))
+            self._replicas[model.id] = Replica(model, store, delay_ms)
         self._replicas[model.id].check(model, store)
         versions = choose_versions(model, self._random)
         check_rows(instance, name, model, versions, read_by_query)

@@ -7,6 +7,7 @@ memory. The state of the instance may have come from a snapshot, a copy and the 
 import sqlite3
 from typing import Any
 
+from simulation.checks.runs import check_delays
 from simulation.checks.violation import require
 from simulation.model.fold import TableModel
 from sleeper.statestore.entry_commit import apply_entry
@@ -21,7 +22,8 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE
 class Replica:
     """A fold of the entries of one table. That of a clone begins as a copy of its state."""
 
-    def __init__(self, model: TableModel, store: StateStore) -> None:
+    def __init__(self, model: TableModel, store: StateStore, delay_ms: int = 0) -> None:
+        self._delay_ms = delay_ms
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._seen = 0
         if model.first:
@@ -36,6 +38,7 @@ class Replica:
         for entry in model.entries[self._seen :]:
             # A copy may be of a later state than the observer has read.
             if entry.first_number > fold.number:
+                check_delays(fold, entry, self._delay_ms)
                 apply_entry(fold, entry)
         self._seen = len(model.entries)
         if store.newest_number() != model.number or fold.number != model.number:

@@ -57,6 +57,15 @@ def _submitted(
         yield journal.files[name], frozenset()
 
 
+def batch_names(journal: Journal, transaction: AddFiles) -> list[str]:
+    """Returns the names of the files of a job of the batcher, none for other jobs."""
+    try:
+        names = _file_names(transaction.request)
+    except UnknownSubmissionError:
+        return []
+    return [name for name in names if name in journal.files]
+
+
 def _ingest(journal: Journal, request_id: str) -> Ingest:
     if request_id not in journal.ingests:
         raise UnknownSubmissionError(request_id)
