@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
-from simulation.local.instance import LocalInstance
+from simulation.instances import SimulatedInstance
 from simulation.model.journal import Journal
 from simulation.plan import Plan
 from simulation.scheduling.scheduler import Process, Thread
@@ -20,8 +19,6 @@ from simulation.workload.registry import Operation, choose_operation, run_operat
 from simulation.workload.system_operations import OPERATIONS
 from simulation.world import World
 from sleeper.errors import SleeperError
-from sleeper.export_queue import queue_worker, worker_process
-from sleeper.workers import runner, worker
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +50,7 @@ class Actors:
 
     plan: Plan
     world: World
-    instance: LocalInstance
+    instance: SimulatedInstance
     journal: Journal = field(default_factory=Journal)
     catalogue: Catalogue = field(default_factory=Catalogue)
     done: Counter[str] = field(default_factory=Counter)
@@ -69,16 +66,22 @@ class Actors:
 
     def instance_properties(self) -> dict[str, str]:
         """Returns random properties of the instance."""
-        return {}
+        random = self._random
+        return {
+            "sleeper.queue.receives.max": "1000",
+            "sleeper.compaction.queue.visibility.timeout.seconds": random.choice(("60", "900")),
+            "sleeper.engine.threads": "1",
+        }
 
     def start(self, clients: int, steps: int) -> None:
         """Starts clients that run so many steps in all, and the background work."""
-        _set_idle_seconds(max(_IDLE_SECONDS_MIN, self._pause_seconds / _POLLS_PER_PAUSE))
+        idle_seconds = self._pause_seconds / _POLLS_PER_PAUSE
+        self.instance.set_idle_seconds(max(_IDLE_SECONDS_MIN, idle_seconds))
         for number in range(clients):
             name, count = f"client{number + 1}", -(-steps // clients)
             self._clients.append(_Actor(name, self._client(name, count)))
-        workers = self._random.choice((1, 2, 3))
-        self._background.append(_Actor("runner", lambda: self._run_background(workers)))
+        for each in self.instance.background(self._random):
+            self._background.append(_Actor(each.name, each.run))
         self.restart_dead()
 
     def restart_dead(self) -> None:
@@ -96,7 +99,7 @@ class Actors:
     def keep_all_alive(self) -> None:
         """Starts at once from now on what ended."""
         self._restart_seconds = 0.0
-        _set_idle_seconds(_SETTLING_IDLE_SECONDS)
+        self.instance.set_idle_seconds(_SETTLING_IDLE_SECONDS)
 
     def are_clients_done(self) -> bool:
         """Returns whether the clients have run all their steps."""
@@ -113,13 +116,6 @@ class Actors:
         name = actor.name.rstrip("0123456789")
         actor.process, actor.main = self.instance.machine.start(name, run)
 
-    def _run_background(self, workers: int) -> None:
-        instance = self.instance.open()
-        try:
-            runner.run_instance(instance, workers=workers)
-        finally:
-            instance.close()
-
     def _client(self, name: str, count: int) -> Callable[[], None]:
         operations = [
             each if not each.is_background else _rarer(each) for each in OPERATIONS.values()
@@ -128,13 +124,19 @@ class Actors:
         def run() -> None:
             instance = self.instance.open()
             client = Client(
-                instance, Random(), self.journal, self.catalogue, self.instance.put_source
+                instance,
+                Random(),
+                self.journal,
+                self.catalogue,
+                self.instance.put_source,
+                self.instance.backup_location,
             )
             while self._next_steps[name] < count:
                 step = f"{name}.{self._next_steps[name]}"
                 self._next_steps[name] += 1
                 if self.plan.has_step(step):
                     self._run_step(step, client, operations)
+            client.close()
             instance.close()
             self._actor_of(name).is_done = True
 
@@ -154,12 +156,6 @@ class Actors:
 
     def _actor_of(self, name: str) -> _Actor:
         return next(actor for actor in self._clients if actor.name == name)
-
-
-def _set_idle_seconds(seconds: float) -> None:
-    modules: Any = (runner, worker, worker_process, queue_worker)
-    modules[0]._TICK_SECONDS = modules[1]._IDLE_WAIT_SECONDS = seconds
-    modules[2]._POLL_SECONDS = modules[3]._LOOK_SECONDS = seconds
 
 
 def _rarer(operation: Operation) -> Operation:

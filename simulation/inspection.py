@@ -1,93 +1,66 @@
 """Looks at the instance while all processes stand still, and applies the checks."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
-from simulation.calls import Call
 from simulation.checks import systems
-from simulation.checks.log import check_answers, check_log, check_submissions
+from simulation.checks.checker import Checker
 from simulation.checks.look import Look
-from simulation.checks.replay import Replica
-from simulation.checks.rows import (
-    check_lookups,
-    check_rows,
-    choose_versions,
-    read_by_query,
-    read_by_sql,
-)
-from simulation.checks.state import check_state
-from simulation.local.instance import LocalInstance
-from simulation.model.fold import TableModel
+from simulation.checks.settled import check_settled
+from simulation.checks.violation import Violation
+from simulation.instances import SimulatedInstance
 from simulation.model.journal import Journal
-from simulation.model.observer import Observer
-from sleeper.errors import NotFoundError, StateMovedOnError
-from sleeper.instance import OpenTable
+from simulation.model.observer import Observer, observed_trims
+from simulation.world import World
 from sleeper.tables import TableId
 
-_ROW_CHECK_PROBABILITY = 0.3
+# Files of different compaction strategies and of jobs that were repeated.
+_FILES_PER_LEAF_MAX = 12
+
+
+class _StillObserver(Observer):
+    """Reads logs while no other process runs."""
+
+    world: World
+
+    def read_before_trim(self, table_id: TableId) -> None:
+        with self.world.scheduler.exclusively():
+            super().read_before_trim(table_id)
 
 
 class Inspector:
     """The checks of one history, and what they need to remember."""
 
-    def __init__(self, instance: LocalInstance, journal: Journal, random: Random) -> None:
-        self._instance_of = instance
+    def __init__(
+        self, world: World, instance: SimulatedInstance, journal: Journal, random: Random
+    ) -> None:
         self._instance = instance.open_to_check()
-        self._journal = journal
+        self._observer = _StillObserver(self._instance, journal)
+        self._observer.world = world
         self._random = random
-        self._observer = Observer(self._instance, journal)
-        self._replicas: dict[str, Replica] = {}
+        self._checker = Checker(self._observer, random)
 
-    def on_call(self, call: Call) -> None:
-        """Reads the log before it may be trimmed."""
-        if call.operation == "trim":
-            with self._instance_of.world.scheduler.exclusively():
-                self._observer.refresh()
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """Reads logs in the block before they are trimmed."""
+        with observed_trims(self._observer):
+            yield
 
     def check_step(self) -> None:
         """Applies the rules that hold at any time."""
-        for model in self._observer.refresh():
-            self._check_table(model, self._random.random() < _ROW_CHECK_PROBABILITY)
+        self._checker.check_step()
         systems.check_systems(Look(self._observer, self._random))
 
     def check_end(self) -> None:
         """Applies all rules to a settled instance."""
-        for model in self._observer.refresh():
-            self._check_table(model, True)
+        self._checker.check_all()
         systems.check_systems(Look(self._observer, self._random, is_end=True))
 
-    def is_settled(self) -> bool:
-        """Returns whether no work is left."""
-        return not self.describe_work()
-
-    def describe_work(self) -> str:
-        """Returns what work is left, empty if none."""
-        jobs = self._instance.jobs
-        counts = {name.value: jobs.queue(name).counts().unfinished for name in jobs.queues}
-        left = [f"{count} messages of {name}" for name, count in counts.items() if count]
-        return ", ".join([*left, *systems.describe_work(self._instance)])
-
-    def _check_table(self, model: TableModel, with_rows: bool) -> None:
-        name = self._observer.names[TableId(model.id)]
-        check_log(model)
-        check_submissions(model)
-        check_answers(model, self._journal)
-        with suppress(NotFoundError, StateMovedOnError):
-            table = self._instance.table(name)
-            self._check_state(table, model)
-            if with_rows:
-                self._check_rows(name, model)
-
-    def _check_state(self, table: OpenTable, model: TableModel) -> None:
-        check_state(table, model)
-        replica = self._replicas.get(model.id)
-        if replica is None:
-            replica = self._replicas[model.id] = Replica(model, table.state)
-        replica.check(model, table.state)
-
-    def _check_rows(self, name: str, model: TableModel) -> None:
-        versions = choose_versions(model, self._random)
-        read = self._random.choice((read_by_query, read_by_sql))
-        check_rows(self._instance, name, model, versions, read)
-        if versions:
-            check_lookups(self._instance, name, model, versions[-1], self._random)
+    def find_work(self) -> str | None:
+        """Returns what work is left, None if none."""
+        try:
+            check_settled(self._observer, _FILES_PER_LEAF_MAX, are_orphans_old=False)
+        except Violation as error:
+            return str(error)
+        return ", ".join(systems.describe_work(self._instance)) or None

@@ -82,13 +82,13 @@ class Scenario:
     def _run(self, failures: list[str]) -> None:
         try:
             self.instance.create(self.actors.instance_properties())
-            inspector = Inspector(self.instance, self.actors.journal, self.random)
-            self.world.before_effect = inspector.on_call
-            self.actors.start(self.random.choice(_CLIENTS), self.random.choice(_STEPS))
-            self._work(inspector)
-            self.world.faults.is_on = False
-            self.actors.keep_all_alive()
-            self._settle(inspector)
+            inspector = Inspector(self.world, self.instance, self.actors.journal, self.random)
+            with inspector.observing():
+                self.actors.start(self.random.choice(_CLIENTS), self.random.choice(_STEPS))
+                self._work(inspector)
+                self.world.faults.is_on = False
+                self.actors.keep_all_alive()
+                self._settle(inspector)
         except Violation as error:
             failures.append(str(error))
 
@@ -100,20 +100,22 @@ class Scenario:
             self._stopped(inspector.check_step)
 
     def _settle(self, inspector: Inspector) -> None:
+        left: str | None = "clients"
         for _ in range(_SETTLING_ROUNDS_MAX):
             self.world.scheduler.sleep(_SETTLING_SECONDS)
             self.actors.restart_dead()
             self._stopped(inspector.check_step)
-            if self.world.errors or self._is_settled(inspector):
-                break
+            if self.world.errors:
+                return
+            if self.actors.are_clients_done():
+                with self.world.scheduler.exclusively():
+                    left = inspector.find_work()
+                if left is None:
+                    break
         else:
-            raise Violation("progress", f"work is left: {inspector.describe_work()}")
+            raise Violation("progress", f"work is left: {left}")
         self._checked_at = -1
         self._stopped(inspector.check_end)
-
-    def _is_settled(self, inspector: Inspector) -> bool:
-        with self.world.scheduler.exclusively():
-            return self.actors.are_clients_done() and inspector.is_settled()
 
     def _stopped(self, check: Callable[[], None]) -> None:
         """Runs a check while all processes stand still, unless nothing has happened since."""

@@ -7,6 +7,7 @@ compaction job: faults are counted by it.
 
 import gc
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,18 +32,13 @@ START_SECONDS = 1_790_000_000.0
 
 @dataclass
 class World:
-    """The world of one seed.
-
-    `errors` are unexpected exceptions of its threads. `before_effect` sees each call that is about
-    to take effect.
-    """
+    """The world of one seed. `errors` are unexpected exceptions of its threads."""
 
     seed: int
     faults: Faults
     trace: Trace
     scheduler: Scheduler
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
-    before_effect: Callable[[Call], None] = lambda _call: None
     _operations: dict[Thread, str] = field(default_factory=dict)
     _steps: dict[Thread, str] = field(default_factory=dict)
     _paused: dict[Process, float] = field(default_factory=dict)
@@ -65,6 +61,7 @@ class World:
         world = cls(seed, faults, Trace(trace_file), scheduler)
         scheduler.on_error = world.report
         threading.excepthook = world._on_thread_error
+        sys.unraisablehook = _report_unraisable
         attach(scheduler, seed)
         logging.getLogger("concurrent.futures").disabled = True
         logging.getLogger().handlers = [TraceHandler(world._log)]
@@ -85,7 +82,6 @@ class World:
             if self.faults.happens(fault, point):
                 self.note(thread, f"{call} ! {fault}")
                 raise error(fault)
-        self.before_effect(call)
         try:
             result = effect()
         except Exception as raised:
@@ -197,3 +193,9 @@ class World:
         thread, error = self.scheduler.find_current(), arguments.exc_value
         if thread is not None and error is not None and not isinstance(error, Killed):
             self.report(thread, error)
+
+
+def _report_unraisable(arguments: "sys.UnraisableHookArgs") -> None:
+    """Prints an error of a finaliser, unless its process is dead."""
+    if not isinstance(arguments.exc_value, Killed):
+        sys.__unraisablehook__(arguments)

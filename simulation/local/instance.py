@@ -1,17 +1,26 @@
 """The local instance of a world: its folder, and how processes and checks open it."""
 
 import os
+import sqlite3
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
 from typing import Any
 
+from simulation.instances import BackgroundProcess
 from simulation.local.ports import with_simulated_ports
 from simulation.local.processes import Machine
 from simulation.surroundings import folder_of, remove_folder
 from simulation.world import World
 from sleeper.errors import UnavailableError
+from sleeper.export_queue import queue_worker, worker_process
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.tables import TableId
+from sleeper.workers import runner, worker
 
 
 class LocalInstance:
@@ -26,8 +35,9 @@ class LocalInstance:
         world.trace.folder = str(self.base)
         self.folder = self.base / "instance"
         tempfile.tempdir = str(self.base)
+        self._writable: dict[Path, sqlite3.Connection] = {}
 
-    def create(self, values: dict[str, str]) -> None:
+    def create(self, values: Mapping[str, str]) -> None:
         """Creates the instance."""
         create_local_instance(self.folder, "simulated", values)
 
@@ -39,12 +49,26 @@ class LocalInstance:
             self.world.scheduler.sleep(1.0)
 
     def open_to_check(self) -> Instance:
-        """Opens the instance for checks, without faults.
+        """Opens the instance for checks, without faults and without changes."""
+        instance = open_local_instance(self.folder, read_only=True)
 
-        It is not read-only: SQLite would share that with all connections of this process of the
-        system, so processes of the history could not write any more.
+        def state(table_id: TableId) -> Any:
+            self._keep_writable(self.folder / table_id / "state.db")
+            return instance.tables.state(table_id)
+
+        self._keep_writable(self.folder / "instance.db")
+        return replace(instance, tables=replace(instance.tables, state=state))
+
+    def _keep_writable(self, path: Path) -> None:
+        """Opens a database before a reader does.
+
+        SQLite maps the index of a log once for all connections of a process of the system, and if
+        the first one is read-only, no simulated process can write.
         """
-        return open_local_instance(self.folder)
+        if path not in self._writable and path.exists():
+            connection = sqlite3.connect(path)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            self._writable[path] = connection
 
     def put_source(self, name: str, content: bytes) -> str:
         """Stores a file to be ingested, and returns its path."""
@@ -52,6 +76,30 @@ class LocalInstance:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
         return str(path)
+
+    @property
+    def backup_location(self) -> str:
+        """A folder beside the instance's."""
+        return str(self.base / "backups")
+
+    def background(self, random: Random) -> list[BackgroundProcess]:
+        """Returns the process of `sleeper run`, which starts workers."""
+        workers = random.choice((1, 2, 3))
+
+        def run() -> None:
+            instance = self.open()
+            try:
+                runner.run_instance(instance, workers=workers)
+            finally:
+                instance.close()
+
+        return [BackgroundProcess("runner", run)]
+
+    def set_idle_seconds(self, seconds: float) -> None:
+        """Sets the pauses of the loops of the runner and its workers."""
+        modules: Any = (runner, worker, worker_process, queue_worker)
+        modules[0]._TICK_SECONDS = modules[1]._IDLE_WAIT_SECONDS = seconds
+        modules[2]._POLL_SECONDS = modules[3]._LOOK_SECONDS = seconds
 
     def remove(self) -> None:
         """Removes the folder."""

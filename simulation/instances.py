@@ -1,0 +1,50 @@
+"""What a history needs of a simulated instance, whatever its kind."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from simulation.local.processes import Machine
+from sleeper.instance import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundProcess:
+    """A process of the instance itself, which is started again whenever it ends."""
+
+    name: str
+    run: Callable[[], None]
+
+
+class SimulatedInstance(Protocol):
+    """The instance of a history."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine on which processes are started."""
+
+    @property
+    def backup_location(self) -> str | None:
+        """Where clients back the instance up, if they can."""
+
+    def create(self, values: Mapping[str, str]) -> None:
+        """Creates the instance with some properties."""
+
+    def open(self) -> Instance:
+        """Opens the instance for the calling process, whose calls meet faults."""
+
+    def open_to_check(self) -> Instance:
+        """Opens the instance for checks, without faults."""
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """Stores a file to be ingested, and returns the path by which processes read it."""
+
+    def background(self, random: Random) -> list[BackgroundProcess]:
+        """Returns the processes that do the instance's work."""
+
+    def set_idle_seconds(self, seconds: float) -> None:
+        """Sets how long processes wait when they have no work."""
+
+    def remove(self) -> None:
+        """Removes everything."""
