@@ -114,7 +114,7 @@ class Actors:
                 self.world.note(thread, f"ended: {type(error).__name__}: {error}")
 
         name = actor.name.rstrip("0123456789")
-        actor.process, actor.main = self.instance.machine.start(name, run)
+        actor.process, actor.main = self.instance.processes.start(name, run)
 
     def _client(self, name: str, count: int) -> Callable[[], None]:
         operations = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from simulation.local.processes import Machine
+from simulation.processes import Processes
 from sleeper.instance import Instance
 
 
@@ -21,8 +21,8 @@ class SimulatedInstance(Protocol):
     """The instance of a history."""
 
     @property
-    def machine(self) -> Machine:
-        """The machine on which processes are started."""
+    def processes(self) -> Processes:
+        """The processes that the history has started."""
 
     @property
     def backup_location(self) -> str | None:

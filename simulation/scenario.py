@@ -12,12 +12,14 @@ from pathlib import Path
 from random import Random
 
 from simulation.actors import Actors
+from simulation.aws.instance import AwsInstance
 from simulation.bugs.catalogue import planted
 from simulation.checks.violation import Violation
 from simulation.inspection import Inspector
+from simulation.instances import SimulatedInstance
 from simulation.local.instance import LocalInstance
-from simulation.local.processes import install
 from simulation.plan import Plan
+from simulation.processes import install
 from simulation.result import CallCount, FaultCount, FaultName, Result
 from simulation.scheduling.scheduler import DeadlockError, Machine, Process
 from simulation.systems.receiver import RECEIVERS
@@ -31,13 +33,18 @@ _SECONDS_BETWEEN_CHECKS = (20.0, 200.0, 2000.0)
 _SETTLING_ROUNDS_MAX = 60
 _SETTLING_SECONDS = 600.0
 
-_installed = install(lambda where: _Current.instance.open(where))
+_KINDS: dict[str, Callable[[World], SimulatedInstance]] = {
+    "local": LocalInstance,
+    "aws": AwsInstance,
+}
+
+_installed = install(lambda _where: _Current.instance.open())
 
 
 class _Current:
     """The instance of the history of this process of the system."""
 
-    instance: LocalInstance
+    instance: SimulatedInstance
 
 
 def run_plan(plan: Plan, trace_file: Path | None = None) -> Result:
@@ -59,8 +66,8 @@ class Scenario:
     def __init__(self, plan: Plan, world: World) -> None:
         self.world = world
         self.random = Random(f"{plan.seed} scenario")
-        self.instance = _Current.instance = LocalInstance(world)
-        _installed.machine = self.instance.machine
+        self.instance = _Current.instance = _KINDS[plan.world](world)
+        _installed.processes = self.instance.processes
         RECEIVERS.attach(world)
         self.actors = Actors(plan, world, self.instance)
         self._checked_at = 0

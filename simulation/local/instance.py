@@ -12,7 +12,7 @@ from typing import Any
 
 from simulation.instances import BackgroundProcess
 from simulation.local.ports import with_simulated_ports
-from simulation.local.processes import Machine
+from simulation.processes import Processes
 from simulation.surroundings import folder_of, remove_folder
 from simulation.world import World
 from sleeper.errors import UnavailableError
@@ -28,7 +28,7 @@ class LocalInstance:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.machine = Machine(world)
+        self.processes = Processes(world)
         self.base = folder_of(os.getpid())
         remove_folder(os.getpid())
         self.base.mkdir()
@@ -41,7 +41,7 @@ class LocalInstance:
         """Creates the instance."""
         create_local_instance(self.folder, "simulated", values)
 
-    def open(self, _where: Any = None) -> Instance:
+    def open(self) -> Instance:
         """Opens the instance for the calling process."""
         while True:
             with suppress(UnavailableError):

@@ -234,3 +234,5 @@ def install() -> None:
     names._RandomNameSequence.rng = property(lambda _: _Attached.random)
     executors: Any = concurrent.futures.thread
     executors.queue.SimpleQueue = queues._PySimpleQueue
+    # It is held while a thread starts.
+    executors._global_shutdown_lock = Lock()

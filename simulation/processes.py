@@ -1,4 +1,4 @@
-"""Processes of the simulated machine: identities, child processes, and waits for locks.
+"""Processes of a history: identities, child processes, and waits for locks.
 
 `install` replaces these in the product's modules before others import them. Everything else of the
 product is as it is.
@@ -13,18 +13,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from simulation.scheduling.scheduler import Process, Thread
+from simulation.scheduling.scheduler import Machine, Process, Thread
 from simulation.world import World
 from sleeper.errors import SleeperError
 
 _KILLED_STATUS = -9
 
 
-class Machine:
-    """The processes of one machine. `run_module` is what a child process of a module runs."""
+class Processes:
+    """The processes of a history, which are on one machine if they share its clock."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, shares_clock: bool = True) -> None:
         self.world = world
+        self._shares_clock = shares_clock
         self.processes: dict[str, Process] = {}
 
     def name_of_current(self) -> str:
@@ -40,7 +41,8 @@ class Machine:
     def start(self, name: str, action: Callable[[], object]) -> tuple[Process, Thread]:
         """Starts a process of a fresh name."""
         number = sum(each.rstrip("0123456789") == name for each in self.processes) + 1
-        process = Process(f"{name}{number}", self._current().machine)
+        machine = self._current().machine if self._shares_clock else Machine()
+        process = Process(f"{name}{number}", machine)
         self.processes[process.name] = process
         return process, self.world.scheduler.spawn(process, "main", action)
 
@@ -51,14 +53,14 @@ class Machine:
 class SimulatedPopen:
     """A child process of a module: implements what `sleeper.workers.pool` uses of Popen."""
 
-    def __init__(self, machine: Machine, name: str, action: Callable[[Any], object]) -> None:
+    def __init__(self, processes: Processes, name: str, action: Callable[[Any], object]) -> None:
         import threading
 
-        self._machine = machine
+        self._processes = processes
         self._stop = threading.Event()
         self.stdin = SimpleNamespace(close=self._stop.set)
         self.stdout = None
-        self._process, self._main = machine.start(name, lambda: action(self._stop))
+        self._process, self._main = processes.start(name, lambda: action(self._stop))
 
     @property
     def returncode(self) -> int | None:
@@ -73,7 +75,7 @@ class SimulatedPopen:
 
     def wait(self, timeout: float | None = None) -> int:
         """See `subprocess.Popen.wait`."""
-        if not self._machine.world.scheduler.join(self._main, timeout):
+        if not self._processes.world.scheduler.join(self._main, timeout):
             raise subprocess.TimeoutExpired("simulated process", timeout or 0.0)
         return self.returncode or 0
 
@@ -84,15 +86,15 @@ class SimulatedPopen:
     def kill(self) -> None:
         """Ends the process at its next call."""
         if not self._main.is_done:
-            self._machine.world.kill(self._process)
+            self._processes.world.kill(self._process)
 
 
 def install(open_instance: Callable[[str], Any]) -> "Installation":
     """Replaces what the product knows of processes. Returns what a world attaches to."""
     installation = Installation()
     identities = import_module("sleeper.jobs.process")
-    identities.this_process = lambda: installation.machine.name_of_current()  # type: ignore[attr-defined]
-    identities.is_alive = lambda name: installation.machine.is_alive(name)  # type: ignore[attr-defined]
+    identities.this_process = lambda: installation.processes.name_of_current()  # type: ignore[attr-defined]
+    identities.is_alive = lambda name: installation.processes.is_alive(name)  # type: ignore[attr-defined]
     pool: Any = import_module("sleeper.workers.pool")
     pool._start_worker = installation.start_child
     for module in ("sleeper.workers.local_worker", "sleeper.export_queue.worker_process"):
@@ -114,7 +116,7 @@ def _install_digests(installation: "Installation") -> None:
     real = record.destination_digest
 
     def digest(destination: str) -> str:
-        return str(real(installation.machine.world.trace.without_folder(destination)))
+        return str(real(installation.processes.world.trace.without_folder(destination)))
 
     for name, module in sorted(sys.modules.items()):
         if name.startswith("sleeper.stash.") and vars(module).get("destination_digest") is real:
@@ -122,9 +124,9 @@ def _install_digests(installation: "Installation") -> None:
 
 
 class Installation:
-    """What is installed, for the machine of the world that runs."""
+    """What is installed, for the processes of the world that runs."""
 
-    machine: Machine
+    processes: Processes
 
     def start_child(self, folder: Path, module: str, _on_line: object) -> Any:
         """Starts a worker or companion, see `sleeper.workers.pool._start_worker`."""
@@ -139,7 +141,7 @@ class Installation:
                 instance = child.open_instance(str(folder))
                 if not child.ExportWorker(instance, stop).run():
                     # As the product ends a process of which a call hangs.
-                    self.machine.world.kill(self.machine.world.scheduler.current.process)
+                    self.processes.world.kill(self.processes.world.scheduler.current.process)
                 instance.close()
 
         def action(stop: Any) -> None:
@@ -147,5 +149,5 @@ class Installation:
             with suppress(SleeperError):
                 run(stop)
 
-        started = self.machine.world.scheduler.now
-        return pool._Worker(SimulatedPopen(self.machine, name, action), started)
+        started = self.processes.world.scheduler.now
+        return pool._Worker(SimulatedPopen(self.processes, name, action), started)

@@ -1,0 +1,157 @@
+"""The AWS instance of a world: the product's adapters and handlers over simulated services."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from random import Random
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from simulation.instances import BackgroundProcess
+from simulation.processes import Processes
+from simulation.services.control import Task
+from simulation.services.deployment import deploy
+from simulation.services.lambdas import Functions, Source
+from simulation.services.world import Services
+from simulation.surroundings import folder_of, remove_folder
+from simulation.world import World
+from sleeper.aws.instance import STATE_FOLDER_VARIABLE, open_aws_instance
+from sleeper.errors import SleeperError
+from sleeper.instance import Instance
+from sleeper.jobs.event import new_task_id
+from sleeper.jobs.queue import QueueName
+from sleeper.workers import lambda_function
+from sleeper.workers.worker import Worker, WorkerSettings
+
+_ID = "simulated"
+_PREFIX = f"sleeper-{_ID}-"
+_SOURCES = "sources"
+_CONTAINERS = (1, 2, 4)
+_IDLE_STOP_SECONDS = 300.0
+_ERRORS = (SleeperError, ClientError, BotoCoreError)
+
+
+class AwsInstance:
+    """An instance in the simulated account of a world."""
+
+    backup_location = None
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.processes = Processes(world, shares_clock=False)
+        self.base = folder_of(os.getpid())
+        remove_folder(os.getpid())
+        self.base.mkdir()
+        world.trace.folder = str(self.base)
+        tempfile.tempdir = str(self.base)
+        self._idle_seconds = 1.0
+        self._installed = ExitStack()
+        self.services = Services(world, world.scheduler.sleep, self.base / "objects")
+        self._installed.enter_context(self.services.install())
+        os.environ[STATE_FOLDER_VARIABLE] = str(self.base / "state")
+        os.environ["POWERTOOLS_TRACE_DISABLED"] = "true"
+        functions: Any = lambda_function
+        functions.log_metrics = lambda *_: None
+
+    def create(self, values: Mapping[str, str]) -> None:
+        """Deploys the instance."""
+        deploy(self.services, _ID, values)
+        self.functions = Functions(self.services, _PREFIX, self.world.now_ms)
+
+    def open(self) -> Instance:
+        """Opens the instance for the calling process."""
+        while True:
+            with suppress(SleeperError):
+                return open_aws_instance(_ID)
+            self.world.scheduler.sleep(1.0)
+
+    def open_to_check(self) -> Instance:
+        """Opens the instance for checks."""
+        return open_aws_instance(_ID)
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """Stores an object to be ingested, and returns its path."""
+        self.services.s3.bucket(_SOURCES).put(name, content, self.world.now_ms())
+        return f"s3://{_SOURCES}/{name}"
+
+    def background(self, random: Random) -> list[BackgroundProcess]:
+        """Returns containers of functions, which take what is due, and the starts of tasks."""
+        containers = random.choice(_CONTAINERS)
+        return [
+            BackgroundProcess("tasks", self._start_tasks),
+            *(
+                BackgroundProcess("function", _Container(self, Random(random.random())).run)
+                for _ in range(containers)
+            ),
+        ]
+
+    def set_idle_seconds(self, seconds: float) -> None:
+        """Sets how often containers and tasks look for work."""
+        self._idle_seconds = seconds
+
+    def wait_for_work(self) -> None:
+        """Waits before the next look for work."""
+        self.world.scheduler.sleep(self._idle_seconds)
+
+    def remove(self) -> None:
+        """Restores what was replaced, and removes the folder of objects."""
+        self._installed.close()
+        remove_folder(os.getpid())
+
+    def _start_tasks(self) -> None:
+        """Starts a process for each task that ECS was asked to run."""
+        tasks = self.services.control.tasks
+        while True:
+            while tasks.pending:
+                self._start_task(tasks.pending.popleft())
+            self.wait_for_work()
+
+    def _start_task(self, task: Task) -> None:
+        kind = self.functions.task_kind(task)
+
+        def run() -> None:
+            try:
+                with suppress(*_ERRORS):
+                    instance = self.open()
+                    settings = WorkerSettings(
+                        kind.value, (QueueName(kind.value),), 20.0, _IDLE_STOP_SECONDS
+                    )
+                    Worker(instance, new_task_id(), threading.Event(), settings).run()
+                    instance.close()
+            finally:
+                # ECS notices the end of a task, whatever ended it.
+                self.services.control.tasks.stop(task.arn)
+
+        self.processes.start("task", run)
+
+
+class _Container:
+    """A container of functions. It opens the instance once, and runs one function at a time."""
+
+    def __init__(self, owner: AwsInstance, random: Random) -> None:
+        self._owner = owner
+        self._random = random
+
+    def run(self) -> None:
+        """Runs what is due, for ever."""
+        instance = self._owner.open()
+        while True:
+            if not self._run_due(instance):
+                self._owner.wait_for_work()
+
+    def _run_due(self, instance: Instance) -> bool:
+        functions = self._owner.functions
+        for rule in functions.due_rules():
+            with self._owner.world.operating(rule.name, ""), suppress(*_ERRORS):
+                functions.run(rule, instance)
+        sources = [each for each in functions.sources if functions.has_messages(each)]
+        if sources:
+            self._deliver(self._random.choice(sources), instance)
+        return bool(sources)
+
+    def _deliver(self, source: Source, instance: Instance) -> None:
+        with self._owner.world.operating(source.queue, ""), suppress(*_ERRORS):
+            self._owner.functions.deliver_once(source, instance)
