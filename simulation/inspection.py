@@ -23,9 +23,19 @@ class _StillObserver(Observer):
     """Reads logs while no other process runs."""
 
     world: World
+    source: SimulatedInstance
+    _failures = 0
+
+    def reopen(self) -> None:
+        """Opens the instance again if its machine has started again."""
+        if self.source.failures != self._failures:
+            self._failures = self.source.failures
+            self.instance = self.source.open_to_check()
 
     def read_before_trim(self, table_id: TableId) -> None:
+        """Reads the log that the caller is about to trim."""
         with self.world.scheduler.exclusively():
+            self.reopen()
             super().read_before_trim(table_id)
 
 
@@ -35,9 +45,8 @@ class Inspector:
     def __init__(
         self, world: World, instance: SimulatedInstance, journal: Journal, random: Random
     ) -> None:
-        self._instance = instance.open_to_check()
-        self._observer = _StillObserver(self._instance, journal)
-        self._observer.world = world
+        self._observer = _StillObserver(instance.open_to_check(), journal)
+        self._observer.world, self._observer.source = world, instance
         self._random = random
         self._checker = Checker(self._observer, random)
 
@@ -49,18 +58,21 @@ class Inspector:
 
     def check_step(self) -> None:
         """Applies the rules that hold at any time."""
+        self._observer.reopen()
         self._checker.check_step()
         systems.check_systems(Look(self._observer, self._random))
 
     def check_end(self) -> None:
         """Applies all rules to a settled instance."""
+        self._observer.reopen()
         self._checker.check_all()
         systems.check_systems(Look(self._observer, self._random, is_end=True))
 
     def find_work(self) -> str | None:
         """Returns what work is left, None if none."""
+        self._observer.reopen()
         try:
             check_settled(self._observer, _FILES_PER_LEAF_MAX, are_orphans_old=False)
         except Violation as error:
             return str(error)
-        return ", ".join(systems.describe_work(self._instance)) or None
+        return ", ".join(systems.describe_work(self._observer.instance)) or None

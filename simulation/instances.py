@@ -25,6 +25,10 @@ class SimulatedInstance(Protocol):
         """The processes that the history has started."""
 
     @property
+    def failures(self) -> int:
+        """How often the machine has started again, after which checks open the instance again."""
+
+    @property
     def backup_location(self) -> str | None:
         """Where clients back the instance up, if they can."""
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import TypeVar
 
 from simulation.calls import Call, Fault
-from simulation.faults import JUMPED, KILLED, PAUSED, Faults, Point, Profile
+from simulation.faults import JUMPED, KILLED, PAUSED, POWER, Faults, Point, Profile
 from simulation.scheduling.patching import attach
 from simulation.scheduling.scheduler import Killed, Process, Scheduler, Thread
 from simulation.trace import Trace, TraceHandler
@@ -39,6 +39,7 @@ class World:
     trace: Trace
     scheduler: Scheduler
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
+    on_death: list[Callable[[Process], None]] = field(default_factory=list)
     _operations: dict[Thread, str] = field(default_factory=dict)
     _steps: dict[Thread, str] = field(default_factory=dict)
     _paused: dict[Process, float] = field(default_factory=dict)
@@ -71,8 +72,8 @@ class World:
         self, call: Call, effect: Callable[[], T], error: Callable[[Fault], Exception]
     ) -> T:
         """Carries out a call. Killed if the process dies before or after it."""
-        thread = self.scheduler.find_current()
-        if thread is None or self.scheduler.is_exclusive():
+        thread = self._find_exposed()
+        if thread is None:
             return effect()
         point = self._begin(thread, call)
         if self.faults.is_out(point, self.scheduler.now):
@@ -101,9 +102,32 @@ class World:
 
     def point(self, call: Call) -> None:
         """Lets others run, and the process may die here."""
-        thread = self.scheduler.find_current()
-        if thread is not None and not self.scheduler.is_exclusive():
+        thread = self._find_exposed()
+        if thread is not None:
             self._begin(thread, call)
+
+    def operate(self, call: Call, lose_power: Callable[[], None]) -> Fault | None:
+        """Returns the fault of an operation of the disk, during which no time passes.
+
+        Killed if the process is dead or dies before it, alone or because the power fails.
+        """
+        thread = self._find_exposed()
+        if thread is None:
+            return None
+        if thread.process.is_dead:
+            raise Killed(thread.process.name)
+        point = self._name(thread, call)
+        if self.faults.happens(POWER, point):
+            self.note(thread, f"{POWER} before {call}")
+            lose_power()
+            raise Killed(thread.process.name)
+        self._may_die(thread, point, "before")
+        for fault in (Fault.FULL, Fault.UNAVAILABLE):
+            if self.faults.happens(fault, point):
+                self.note(thread, f"{call} ! {fault}")
+                return fault
+        self.scheduler.switch()
+        return None
 
     def note(self, thread: Thread, text: str) -> None:
         """Adds a line to the history."""
@@ -144,17 +168,30 @@ class World:
     def kill(self, process: Process) -> None:
         """Ends a process, as `kill -9` does."""
         self.scheduler.kill(process)
+        for notify in self.on_death:
+            notify(process)
+
+    def _find_exposed(self) -> Thread | None:
+        """Returns the calling thread if faults may happen to it now."""
+        thread = self.scheduler.find_current()
+        if thread is None or self.scheduler.is_exclusive() or not thread.process.meets_faults:
+            return None
+        return thread
 
     def _begin(self, thread: Thread, call: Call) -> Point:
         """Lets others run before a call, and the process may die."""
-        operation = self.operation_of(thread)
-        first = thread.process.threads[0]
-        who = self._steps.get(thread) or self._steps.get(first, operation)
-        point = self.faults.begin_call(operation, call, who)
+        point = self._name(thread, call)
         if self.faults.number % _CALLS_BETWEEN_COLLECTIONS == 0:
             gc.collect()
         self._wait(thread, point)
         return point
+
+    def _name(self, thread: Thread, call: Call) -> Point:
+        """Returns the call with its name in the history."""
+        operation = self.operation_of(thread)
+        first = thread.process.threads[0]
+        who = self._steps.get(thread) or self._steps.get(first, operation)
+        return self.faults.begin_call(operation, call, who)
 
     def _wait(self, thread: Thread, point: Point) -> None:
         seconds = self.faults.latency_seconds()

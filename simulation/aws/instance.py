@@ -38,6 +38,7 @@ class AwsInstance:
     """An instance in the simulated account of a world."""
 
     backup_location = None
+    failures = 0
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from simulation.instances import BackgroundProcess
+from simulation.local.disk import MachineDisk
 from simulation.local.ports import with_simulated_ports
 from simulation.processes import Processes
 from simulation.surroundings import folder_of, remove_folder
@@ -35,11 +36,13 @@ class LocalInstance:
         world.trace.folder = str(self.base)
         self.folder = self.base / "instance"
         tempfile.tempdir = str(self.base)
+        self._disk: MachineDisk | None = None
         self._writable: dict[Path, sqlite3.Connection] = {}
 
     def create(self, values: Mapping[str, str]) -> None:
         """Creates the instance."""
         create_local_instance(self.folder, "simulated", values)
+        self._disk = MachineDisk(self.world, self.processes, self.folder)
 
     def open(self) -> Instance:
         """Opens the instance for the calling process."""
@@ -48,8 +51,14 @@ class LocalInstance:
                 return with_simulated_ports(open_local_instance(self.folder), self.world)
             self.world.scheduler.sleep(1.0)
 
+    @property
+    def failures(self) -> int:
+        """How often the machine has started again, after which checks open the instance again."""
+        return 0 if self._disk is None else self._disk.failures
+
     def open_to_check(self) -> Instance:
         """Opens the instance for checks, without faults and without changes."""
+        self._writable.clear()
         instance = open_local_instance(self.folder, read_only=True)
 
         def state(table_id: TableId) -> Any:
@@ -103,4 +112,6 @@ class LocalInstance:
 
     def remove(self) -> None:
         """Removes the folder."""
+        if self._disk is not None:
+            self._disk.uninstall()
         remove_folder(os.getpid())

@@ -30,10 +30,11 @@ class Machine:
 
 @dataclass(eq=False)
 class Process:
-    """A simulated process."""
+    """A simulated process. Faults happen to all but those that observe the others."""
 
     name: str
     machine: Machine
+    meets_faults: bool = True
     is_dead: bool = False
     threads: "list[Thread]" = field(default_factory=list)
 
