@@ -11,9 +11,11 @@ def main() -> None:
     if os.environ.get(_HASH_SEED) != "0":
         os.environ[_HASH_SEED] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "simulation.bugs", *sys.argv[1:]])
+    from simulation import surroundings
     from simulation.scheduling import patching
 
     # Before the product is imported, which binds names of these modules.
+    surroundings.make_alike()
     patching.install()
     from simulation.bugs.command import run_command_line
 
