@@ -5,6 +5,7 @@ The folder of a history differs between runs and machines, so the lines have `~`
 
 import hashlib
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,9 @@ class Trace:
 
     def without_folder(self, text: str) -> str:
         """Returns a text with the same paths in every run."""
-        return text.replace(self.folder, "~") if self.folder else text
+        if not self.folder:
+            return text
+        return text.replace(self.folder, "~").replace(f"process {os.getpid()}", "process 1")
 
     @property
     def fingerprint(self) -> str:

@@ -9,6 +9,7 @@ work while the thread that waits for them has the baton, and their results do no
 import _thread
 import concurrent.futures.thread
 import functools
+import itertools
 import os
 import queue
 import random
@@ -200,6 +201,19 @@ class _UnlockedProperty(functools.cached_property[Any]):
         return values[name]
 
 
+_numbers = itertools.count(1)
+_NUMBER, _HASH = "_simulated_number", "__hash__"
+
+
+def _number_of(thing: Any) -> int:
+    """Returns a hash that is the same in each run, for sets whose order would be that of memory."""
+    return int(vars(thing).setdefault(_NUMBER, next(_numbers)))
+
+
+def _number_futures(self: Any, futures: Any) -> None:
+    self.futures = sorted(futures, key=_number_of)
+
+
 def _wall_seconds() -> float:
     return _now(_real_time, has_skew=True)
 
@@ -230,6 +244,11 @@ def install() -> None:
     functions.RLock = threads._PyRLock
     functions.cache = _ProcessCache
     functions.cached_property = _UnlockedProperty
+    # The results of `concurrent.futures.wait`, and the threads of an executor, are sets.
+    futures: Any = concurrent.futures._base
+    for hashed in (futures.Future, threads.Thread):
+        setattr(hashed, _HASH, _number_of)
+    futures._AcquireFutures.__init__ = _number_futures
     names: Any = tempfile
     names._RandomNameSequence.rng = property(lambda _: _Attached.random)
     executors: Any = concurrent.futures.thread
