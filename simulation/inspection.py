@@ -9,6 +9,7 @@ from simulation.checks.checker import Checker
 from simulation.checks.look import Look
 from simulation.checks.settled import check_settled
 from simulation.checks.violation import Violation
+from simulation.faults import JUMPED
 from simulation.instances import SimulatedInstance
 from simulation.model.journal import Journal
 from simulation.model.observer import Observer, observed_trims
@@ -48,6 +49,7 @@ class Inspector:
         self._observer = _StillObserver(instance.open_to_check(), journal)
         self._observer.world, self._observer.source = world, instance
         self._random = random
+        self._world = world
         self._checker = Checker(self._observer, random)
 
     @contextmanager
@@ -60,13 +62,17 @@ class Inspector:
         """Applies the rules that hold at any time."""
         self._observer.reopen()
         self._checker.check_step()
-        systems.check_systems(Look(self._observer, self._random))
+        self._check_systems(is_end=False)
 
     def check_end(self) -> None:
         """Applies all rules to a settled instance."""
         self._observer.reopen()
         self._checker.check_all()
-        systems.check_systems(Look(self._observer, self._random, is_end=True))
+        self._check_systems(is_end=True)
+
+    def _check_systems(self, is_end: bool) -> None:
+        has_right_clocks = not any(kind == JUMPED for kind, *_ in self._world.faults.counts)
+        systems.check_systems(Look(self._observer, self._random, is_end, has_right_clocks))
 
     def find_work(self) -> str | None:
         """Returns what work is left, None if none."""

@@ -4,8 +4,8 @@ The *known* exports of a queue are those that its receiver has, those that are p
 that are dead. The queue's *position* is the transaction up to which it has captured: until there,
 known exports tell of each key that the table changed, and beyond there of nothing.
 
-Rows are exported as they are stored, so filters and aggregations of the table make them depend on
-compactions. Of such tables fewer rules hold.
+Rows are exported as they are stored. Every merge drops rows that a filter hides by then, and
+compactions combine rows that are aggregated. Of such tables fewer rules hold.
 """
 
 from collections import Counter, defaultdict
@@ -125,7 +125,7 @@ class _Expected:
     @property
     def is_comparable(self) -> bool:
         """Whether known exports must be complete."""
-        if self.position < self.start:
+        if self.position < self.start or self.model.processing(self.position).filters:
             return False
         if self.queue.existing_rows and self.position < self.start + 1:
             return False
@@ -136,8 +136,7 @@ class _Expected:
     @property
     def has_exact_rows(self) -> bool:
         """Whether no compaction changes stored rows."""
-        processing = self.model.processing(self.position)
-        return not processing.filters and not processing.aggregations
+        return not self.model.processing(self.position).aggregations
 
     def values(self, rows: Counter[Row]) -> set[Value] | None:
         """Returns the values that an export of one of the rows may have, None for any.

@@ -13,12 +13,14 @@ from sleeper.tables import TableId
 class Look:
     """The instance while all processes stand still, with the models of its tables.
 
-    `is_end`: all work is done, so what systems derive must be complete.
+    `is_end`: all work is done, so what systems derive must be complete. `has_right_clocks`: no
+    clock of the history was ever wrong, so times of several tables can be compared.
     """
 
     observer: Observer
     random: Random
     is_end: bool = False
+    has_right_clocks: bool = True
 
     @property
     def instance(self) -> Instance:

@@ -16,6 +16,8 @@ from sleeper.reports.status import gather_status
 from sleeper.stash.schedules import ScheduleStore
 
 _ANSWERS = "the status answers"
+# A process may be paused for more than an hour.
+_PAUSE_MS = 2 * 3_600_000
 _REAL = "a settled instance has only problems that somebody must solve"
 
 
@@ -27,13 +29,15 @@ def check_status(look: Look) -> None:
         raise Violation(_ANSWERS, f"{type(error).__name__}: {error}") from error
     broken = [each for each in problems if each.kind == "check"]
     require(not broken, _ANSWERS, "a check fails", problems=broken)
-    if look.is_end:
+    if look.is_end and look.has_right_clocks:
         lasting = [each for each in problems if _is_temporary(look.instance, each)]
         require(not lasting, _REAL, "it is settled", problems=lasting)
 
 
 def _is_temporary(instance: Instance, problem: Problem) -> bool:
     if problem.state not in (ProblemState.OVERDUE, ProblemState.LAGGING):
+        return False
+    if problem.since_ms is not None and instance.clock() - problem.since_ms < _PAUSE_MS:
         return False
     try:
         return not _lacks_table(instance, problem)

@@ -21,8 +21,8 @@ def test_a_settled_instance_has_no_problem(driver: SystemDriver) -> None:
 
 def test_a_run_that_is_overdue_is_found(driver: SystemDriver) -> None:
     create_adapter_of_files(driver.client)
-    schedule_adapter(driver.instance, "adapter-1", "1h")
-    driver.clock.now_ms += 10 * 3_600_000
+    schedule_adapter(driver.instance, "adapter-1", "rate(3 hours)")
+    driver.clock.now_ms += int(5.5 * 3_600_000)
     with pytest.raises(Violation, match="only problems that somebody must solve"):
         check_status(driver.look())
 
