@@ -30,21 +30,23 @@ class Observer:
         refs = self.instance.tables.index.list(TableState.ACTIVE)
         self.names = {ref.id: ref.name for ref in refs}
         for ref in sorted(refs, key=lambda ref: self._first_of(ref.name)):
-            if ref.id not in self.models:
-                self.models[ref.id] = self._open(ref.id, ref.name)
-            self._read(self.models[ref.id])
+            model = self.models.get(ref.id) or self._open(ref.id, ref.name)
+            if model is not None:
+                self.models[ref.id] = model
+                self._read(model)
         return [self.models[ref.id] for ref in refs if ref.id in self.models]
 
     def _first_of(self, name: str) -> tuple[bool, str]:
         """Returns the order of tables: clones after their sources."""
         return name in self.journal.clones, name
 
-    def _open(self, table_id: TableId, name: str) -> TableModel:
+    def _open(self, table_id: TableId, name: str) -> TableModel | None:
+        """Returns the model of a new table, None of a clone whose source was never observed."""
         clone = self.journal.clones.get(name)
         if clone is None:
             return TableModel(table_id, self.journal)
-        source = self.models[TableId(clone.source_id)]
-        return TableModel.clone(table_id, source, clone.version)
+        source = self.models.get(TableId(clone.source_id))
+        return None if source is None else TableModel.clone(table_id, source, clone.version)
 
     def _read(self, model: TableModel) -> None:
         try:
