@@ -27,6 +27,8 @@ _RESTART_SECONDS = (0.0, 5.0, 300.0)
 # Polls are most of the calls, so processes poll a few times in the pause of a client.
 _POLLS_PER_PAUSE = 4
 _IDLE_SECONDS_MIN = 1.0
+# Visibility timeouts and leases, which outlast the attempts.
+_COMPACTION_SECONDS = (("20", "70"), ("60", "300"), ("900", "3600"))
 _SETTLING_IDLE_SECONDS = 120.0
 # Clients seldom do by hand what the instance does by itself.
 _BACKGROUND_WEIGHT = 0.15
@@ -67,9 +69,21 @@ class Actors:
     def instance_properties(self) -> dict[str, str]:
         """Returns random properties of the instance."""
         random = self._random
+        visibility_seconds, lease_seconds = random.choice(_COMPACTION_SECONDS)
         return {
             "sleeper.queue.receives.max": "1000",
-            "sleeper.compaction.queue.visibility.timeout.seconds": random.choice(("60", "900")),
+            "sleeper.compaction.queue.visibility.timeout.seconds": visibility_seconds,
+            "sleeper.ingest.queue.visibility.timeout.seconds": random.choice(("60", "900")),
+            "sleeper.ingest.keepalive.period.seconds": "20",
+            "sleeper.compaction.lease.seconds": lease_seconds,
+            "sleeper.query.hold.seconds": random.choice(("60", "3600")),
+            "sleeper.orphan.age.days": random.choice(("2", "14")),
+            "sleeper.table.deletion.delay.hours": random.choice(("0", "24")),
+            "sleeper.gc.period.minutes": random.choice(("1", "15")),
+            "sleeper.partition.splitting.period.minutes": random.choice(("1", "30")),
+            "sleeper.snapshot.period.minutes": random.choice(("1", "60")),
+            "sleeper.snapshot.transactions.min": random.choice(("5", "50")),
+            "sleeper.orphan.period.hours": random.choice(("1", "24")),
             "sleeper.engine.threads": "1",
         }
 

@@ -92,9 +92,9 @@ class SimulatedPopen:
 def install(open_instance: Callable[[str], Any]) -> "Installation":
     """Replaces what the product knows of processes. Returns what a world attaches to."""
     installation = Installation()
-    identities = import_module("sleeper.jobs.process")
-    identities.this_process = lambda: installation.processes.name_of_current()  # type: ignore[attr-defined]
-    identities.is_alive = lambda name: installation.processes.is_alive(name)  # type: ignore[attr-defined]
+    identities: Any = import_module("sleeper.jobs.process")
+    _rebind(identities.this_process, lambda: installation.processes.name_of_current())
+    _rebind(identities.is_alive, lambda name: installation.processes.is_alive(name))
     pool: Any = import_module("sleeper.workers.pool")
     pool._start_worker = installation.start_child
     for module in ("sleeper.workers.local_worker", "sleeper.export_queue.worker_process"):
@@ -108,6 +108,13 @@ def install(open_instance: Callable[[str], Any]) -> "Installation":
     worker._write_report = lambda _report: None
     _install_digests(installation)
     return installation
+
+
+def _rebind(function: Callable[..., Any], other: Callable[..., Any]) -> None:
+    """Gives all modules of the product that name the function another one."""
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("sleeper.") and vars(module).get(function.__name__) is function:
+            vars(module)[function.__name__] = other
 
 
 def _install_digests(installation: "Installation") -> None:

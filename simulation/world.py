@@ -233,6 +233,6 @@ class World:
 
 
 def _report_unraisable(arguments: "sys.UnraisableHookArgs") -> None:
-    """Prints an error of a finaliser, unless its process is dead."""
-    if not isinstance(arguments.exc_value, Killed):
+    """Prints an error of a finaliser, unless its process is dead or its disk fails."""
+    if not isinstance(arguments.exc_value, Killed | OSError):
         sys.__unraisablehook__(arguments)

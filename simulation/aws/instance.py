@@ -29,6 +29,8 @@ from sleeper.workers.worker import Worker, WorkerSettings
 _ID = "simulated"
 _PREFIX = f"sleeper-{_ID}-"
 _SOURCES = "sources"
+# No cluster takes part.
+_PROPERTIES = {"sleeper.default.table.ingest.batcher.ingest.queue": "standard_ingest"}
 _CONTAINERS = (1, 2, 4)
 _IDLE_STOP_SECONDS = 300.0
 _ERRORS = (SleeperError, ClientError, BotoCoreError)
@@ -59,7 +61,7 @@ class AwsInstance:
 
     def create(self, values: Mapping[str, str]) -> None:
         """Deploys the instance."""
-        deploy(self.services, _ID, values)
+        deploy(self.services, _ID, {**values, **_PROPERTIES})
         self.functions = Functions(self.services, _PREFIX, self.world.now_ms)
 
     def open(self) -> Instance:

@@ -20,8 +20,17 @@ _QUEUES = "queues drain"
 _LOCKED = "nothing stays assigned"
 _SHAPE = "files reach their steady shape"
 _ORPHANS = "orphans are collected"
-_REPEATED = (QueueName.COMPACTION, QueueName.SPLITTING)
-"""Queues of jobs that are created again as long as they are needed."""
+_REPEATED = (
+    QueueName.COMPACTION,
+    QueueName.SPLITTING,
+    QueueName.COMPACTION_JOB_CREATION,
+    QueueName.FIND_PARTITIONS_TO_SPLIT,
+    QueueName.GARBAGE_COLLECTION,
+    QueueName.ORPHAN_COLLECTION,
+    QueueName.STATE_SNAPSHOTS,
+    QueueName.TABLE_METRICS,
+)
+"""Queues of jobs that are created again, by need or by a schedule."""
 _DONE = "accepted jobs are done"
 
 
