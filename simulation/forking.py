@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from simulation.plan import Plan
 from simulation.result import RESULTS, Result
-from simulation.surroundings import remove_folder
+from simulation.surroundings import own_folder, remove_folder
 
 # Only a history that hangs needs so long, on the slowest machine.
 _SECONDS_MAX = 300.0
@@ -105,6 +105,7 @@ def _run_child(plan: Plan, run: Callable[[Plan], Result], writing: int) -> None:
     if sys.platform == "linux":  # and its death does
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.register(signal.SIGUSR1, all_threads=False)
+    own_folder()
     try:
         result = run(plan)
     except BaseException as error:

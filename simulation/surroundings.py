@@ -1,38 +1,65 @@
 """What differs between machines, and is the same in every history.
 
-A history may not depend on the folder of temporary files, the number of cores, the host, the free
-space of a disk, the environment or the time zone. Files of a history are in a folder that belongs
-to the process of the system that runs it, in memory where there is a file system in memory.
+A history may not depend on the number of cores, the host, the free space of a disk, the environment
+or the time zone. Nor on its folder, because paths are hashed into names and order listings: on
+Linux, each process of the system mounts a file system of its own in memory, at the same path. Where
+that is not allowed, the folder is named by the process, and few histories may differ.
 """
 
+import contextlib
+import ctypes
 import gc
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-FOLDER_VARIABLE = "SIMULATION_FOLDER"
-"""The environment variable of a folder for files of histories, on a file system in memory."""
-
+_OWN = Path("/tmp/sleeper-simulation")
 _MEMORY = Path("/dev/shm")
+_NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+_RECURSIVE_PRIVATE = 0x4000 | 0x40000
 _BLOCK_BYTES = 4096
 _FREE_BLOCKS = (1 << 40) // _BLOCK_BYTES
 _CORES = 2
 _HOST = "machine"
-_KEPT_VARIABLES = (
-    *("PATH", "PYTHONPATH", "PYTHONHASHSEED", "TMPDIR", "TERM", "COLUMNS", "NO_COLOR"),
-    FOLDER_VARIABLE,
-)
+_KEPT_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHASHSEED", "TMPDIR", "TERM", "COLUMNS", "NO_COLOR")
 _VARIABLES = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
+
+
+class _Folder:
+    """Whether this process of the system has mounted its own folder."""
+
+    is_own = False
+
+
+def own_folder() -> None:
+    """Gives this process of the system a folder of its own, if it may have one."""
+    if sys.platform != "linux":
+        return
+    user, group = os.getuid(), os.getgid()
+    system = ctypes.CDLL(None)
+    with contextlib.suppress(OSError):
+        _OWN.mkdir(exist_ok=True)
+        if system.unshare(_NEW_MOUNTS) != 0:
+            if system.unshare(_NEW_MOUNTS | _NEW_USER) != 0:
+                return
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        if system.mount(b"none", b"/", None, _RECURSIVE_PRIVATE, None) == 0:
+            _Folder.is_own = system.mount(b"tmpfs", bytes(_OWN), b"tmpfs", 0, None) == 0
 
 
 def folder_of(process_id: int) -> Path:
     """Returns the folder of the history that a process of the system runs."""
-    usual = _MEMORY if _MEMORY.is_dir() else tempfile.gettempdir()
-    return Path(os.environ.get(FOLDER_VARIABLE, usual)) / f"sleeper-simulation-{process_id}"
+    if _Folder.is_own:
+        return _OWN / "history"
+    parent = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+    return parent / f"sleeper-simulation-{process_id}"
 
 
 def remove_folder(process_id: int) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from simulation.plan import PLANS, Plan
-from simulation.surroundings import FOLDER_VARIABLE
 from tests.examples import examples
 from tests.seeds import choose_seed
 from tests.simulation.pinned import PINNED
@@ -69,19 +67,14 @@ def test_a_seed_has_the_same_history_everywhere(tmp_path: Path) -> None:
     chosen = ("--world", "local", "--from", first_seed())
     count = str(examples(REPEATED_SEEDS))
     one = run_seeds(*chosen, "--seeds", count, "--parallel", "1")
-    folder = Path("/dev/shm", f"a-folder-with-a-long-name-{os.getpid()}")
-    folder.mkdir(exist_ok=True)
     others = {
-        FOLDER_VARIABLE: str(folder),
+        "TMPDIR": str(tmp_path),
         "TZ": "Asia/Tokyo",
         "HOME": str(tmp_path),
         "LANG": "de_DE",
         "SLEEPER_RETRY_SECONDS": "1",
     }
-    try:
-        two = run_seeds(*chosen, "--seeds", count, "--parallel", "2", folder=tmp_path, **others)
-    finally:
-        shutil.rmtree(folder)
+    two = run_seeds(*chosen, "--seeds", count, "--parallel", "2", folder=tmp_path, **others)
     for result, other in zip(one, two, strict=True):
         assert result["fingerprint"] == other["fingerprint"], result["seed"]
         assert result["trace"] == other["trace"]
