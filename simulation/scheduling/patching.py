@@ -28,6 +28,7 @@ _real_urandom = os.urandom
 _real_start = _thread.start_new_thread
 _real_join = threading.Thread.join
 _real_is_alive = threading.Thread.is_alive
+_real_make_executor = concurrent.futures.ThreadPoolExecutor.__init__
 
 
 class _Attached:
@@ -207,7 +208,25 @@ _NUMBER, _HASH = "_simulated_number", "__hash__"
 
 def _number_of(thing: Any) -> int:
     """Returns a hash that is the same in each run, for sets whose order would be that of memory."""
-    return int(vars(thing).setdefault(_NUMBER, next(_numbers)))
+    if _NUMBER not in vars(thing):
+        vars(thing)[_NUMBER] = next(_numbers)
+    return int(vars(thing)[_NUMBER])
+
+
+class _OrderedThreads(dict[threading.Thread, None]):
+    """The threads of an executor, which joins them in the order of their start.
+
+    Threads have no numbers: Python makes some for threads of native code, at any time.
+    """
+
+    def add(self, thread: threading.Thread) -> None:
+        """See `set.add`."""
+        self[thread] = None
+
+
+def _make_executor(self: Any, *arguments: Any, **keywords: Any) -> None:
+    _real_make_executor(self, *arguments, **keywords)
+    self._threads = _OrderedThreads()
 
 
 def _number_futures(self: Any, futures: Any) -> None:
@@ -246,12 +265,12 @@ def install() -> None:
     functions.cached_property = _UnlockedProperty
     # The results of `concurrent.futures.wait`, and the threads of an executor, are sets.
     futures: Any = concurrent.futures._base
-    for hashed in (futures.Future, threads.Thread):
-        setattr(hashed, _HASH, _number_of)
+    setattr(futures.Future, _HASH, _number_of)
     futures._AcquireFutures.__init__ = _number_futures
     names: Any = tempfile
     names._RandomNameSequence.rng = property(lambda _: _Attached.random)
     executors: Any = concurrent.futures.thread
+    executors.ThreadPoolExecutor.__init__ = _make_executor
     executors.queue.SimpleQueue = queues._PySimpleQueue
     # It is held while a thread starts.
     executors._global_shutdown_lock = Lock()
