@@ -16,8 +16,8 @@ from tests.seeds import choose_seed
 from tests.simulation.pinned import PINNED
 
 REPOSITORY = Path(__file__).parents[2]
-FRESH_SEEDS = 20
-REPEATED_SEEDS = 2
+FRESH_SEEDS = 8
+REPEATED_SEEDS = 1
 SEEDS_PER_CHOICE = 100_000
 """So many seeds belong to each number of SLEEPER_TEST_SEED."""
 
