@@ -62,10 +62,12 @@ class LocalInstance:
         instance = open_local_instance(self.folder, read_only=True)
 
         def state(table_id: TableId) -> Any:
+            self._keep_writable(self.folder / "export-queues.db")
             self._keep_writable(self.folder / table_id / "state.db")
             return instance.tables.state(table_id)
 
-        self._keep_writable(self.folder / "instance.db")
+        for name in ("instance.db", "export-queues.db"):
+            self._keep_writable(self.folder / name)
         return replace(instance, tables=replace(instance.tables, state=state))
 
     def _keep_writable(self, path: Path) -> None:

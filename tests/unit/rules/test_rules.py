@@ -3,7 +3,7 @@
 ARCHITECTURE.md, "Invariants", lists the rules.
 
 Tests are named by file and test; those without a file are below. `tests/stateful` and
-`tests/system/test_killed_processes.py` hold all of the rules at once.
+`tests/system/test_soak.py` hold all of the rules at once.
 
 Rule 1, exactly once
 - ids: unit/statestore/test_transactions.py `a_repeated_job_id_changes_nothing`,
