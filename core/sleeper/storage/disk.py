@@ -20,6 +20,7 @@ from pathlib import Path
 from sleeper.errors import NotFoundError, UnavailableError, describe_error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNSYNCHRONISABLE = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS)
 # Other users may not write a file, whatever the umask is.
 _OWN_MODE = 0o644
 
@@ -57,7 +58,8 @@ def _is_durable(folder: Path) -> bool:
 def _sync_names(path: Path, missing: Sequence[Path]) -> None:
     """Makes the names of a folder and of its parents durable, unless this process did before.
 
-    Folders that were not missing may be in one that this process may not read.
+    Folders that were not missing may be in one that this process may not read, or whose file system
+    synchronises no folders.
     """
     unsynced = []
     for folder in (path, *path.parents):
@@ -70,8 +72,8 @@ def _sync_names(path: Path, missing: Sequence[Path]) -> None:
         inode = folder.stat().st_ino
         try:
             sync_folder(folder.parent)
-        except PermissionError:
-            if folder in missing:
+        except OSError as error:
+            if folder in missing or error.errno not in _UNSYNCHRONISABLE:
                 raise
         _durable[str(folder)] = inode
 
