@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simulation.calls import Fault
-from simulation.faults import JUMPED, KILLED, OUTAGE, PAUSED
+from simulation.faults import JUMPED, KILLED, OUTAGE, PAUSED, POWER
 from simulation.result import Result
 from sleeper.json_codec import JsonCodec
 
-KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, *map(str, Fault))
+KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *map(str, Fault))
 """The kinds of faults of a single call."""
 
 

@@ -101,6 +101,8 @@ def _start(plan: Plan, run: Callable[[Plan], Result]) -> tuple[int, _Child]:
 
 def _run_child(plan: Plan, run: Callable[[Plan], Result], writing: int) -> None:
     faulthandler.enable()
+    # Functions print logs and metrics, which the history has too.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     if sys.platform == "linux":  # and its death does
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -48,6 +48,8 @@ class AwsInstance:
         self.base = folder_of(os.getpid())
         remove_folder(os.getpid())
         self.base.mkdir()
+        # Operations that take a bucket's URL for a folder write there, not where the command runs.
+        os.chdir(self.base)
         world.trace.folder = str(self.base)
         tempfile.tempdir = str(self.base)
         self._idle_seconds = 1.0

@@ -34,7 +34,7 @@ class MachineDisk:
         self._disk: Disk = install_disk(folder, self)
         self._restore_waits = install_waits(self)
         threads: Any = storage
-        threads._sync_threads = _InlineExecutor
+        threads._sync_threads = InlineExecutor
         world.on_death.append(self._disk.end)
 
     def process(self) -> Hashable:
@@ -74,7 +74,7 @@ class MachineDisk:
         self.failures += 1
 
 
-class _InlineExecutor:
+class InlineExecutor:
     """Runs each call when it is submitted."""
 
     def submit(self, call: Callable[..., T], *arguments: object) -> "Future[T]":

@@ -12,8 +12,9 @@ import pytest
 
 from simulation.calls import Fault
 from simulation.disk import Disk, install_disk, install_waits
+from simulation.local.disk import InlineExecutor
 from sleeper.storage import disk as files
-from tests.simulation.disk.worlds import Countdown, InlineExecutor, Killed
+from tests.simulation.disk.worlds import Countdown, Killed
 
 Files = dict[str, bytes | None]
 """The content of files by their names, None for files that were deleted."""

@@ -15,6 +15,7 @@ import pytest
 
 from simulation.calls import Fault
 from simulation.disk import install_disk, install_waits
+from simulation.local.disk import InlineExecutor
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import NotFoundError, SleeperError
@@ -36,7 +37,7 @@ from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.storage import disk as files
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
-from tests.simulation.disk.worlds import Countdown, InlineExecutor, Killed
+from tests.simulation.disk.worlds import Countdown, Killed
 
 SCHEMA = json.dumps(
     {

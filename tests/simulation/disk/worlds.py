@@ -1,14 +1,10 @@
 """Worlds of the disk's tests: a process that dies, a disk that fails, synchronisation in order."""
 
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from simulation.calls import Fault
 from simulation.disk import DirectHooks
-
-T = TypeVar("T")
 
 
 class Killed(BaseException):
@@ -35,15 +31,3 @@ class Countdown(DirectHooks):
             raise Killed
         self.left -= 1
         return self.fault if operation in self.faulty else None
-
-
-class InlineExecutor:
-    """Runs each call when it is submitted, as the one thread of a simulated executor."""
-
-    def submit(self, call: Callable[..., T], *arguments: object) -> "Future[T]":
-        future: Future[T] = Future()
-        try:
-            future.set_result(call(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
