@@ -7,7 +7,7 @@ steps do not change if one is left out.
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from simulation.instances import SimulatedInstance
@@ -15,6 +15,7 @@ from simulation.model.journal import Journal
 from simulation.plan import Plan
 from simulation.scheduling.scheduler import Process, Thread
 from simulation.workload.client import Catalogue, Client
+from simulation.workload.mixture import mix_operations
 from simulation.workload.registry import Operation, choose_operation, run_operation
 from simulation.workload.system_operations import OPERATIONS
 from simulation.world import World
@@ -30,8 +31,6 @@ _IDLE_SECONDS_MIN = 1.0
 # Visibility timeouts and leases, which outlast the attempts.
 _COMPACTION_SECONDS = (("20", "70"), ("60", "300"), ("900", "3600"))
 _SETTLING_IDLE_SECONDS = 120.0
-# Clients seldom do by hand what the instance does by itself.
-_BACKGROUND_WEIGHT = 0.15
 
 
 @dataclass(eq=False)
@@ -131,9 +130,9 @@ class Actors:
         actor.process, actor.main = self.instance.processes.start(name, run)
 
     def _client(self, name: str, count: int) -> Callable[[], None]:
-        operations = [
-            each if not each.is_background else _rarer(each) for each in OPERATIONS.values()
-        ]
+        operations = mix_operations(
+            OPERATIONS.values(), Random(f"{self.plan.seed} mixture"), self.plan.focus
+        )
 
         def run() -> None:
             instance = self.instance.open()
@@ -170,7 +169,3 @@ class Actors:
 
     def _actor_of(self, name: str) -> _Actor:
         return next(actor for actor in self._clients if actor.name == name)
-
-
-def _rarer(operation: Operation) -> Operation:
-    return replace(operation, weight=operation.weight * _BACKGROUND_WEIGHT)

@@ -18,7 +18,7 @@ from simulation.report import describe_failure, describe_totals, replay_command
 from simulation.result import RESULTS, Result
 from simulation.scenario import run_plan
 from simulation.shrink import shrink
-from simulation.workload.operations import OPERATIONS
+from simulation.workload.system_operations import OPERATIONS
 from sleeper.errors import SleeperError
 
 _WORLDS = ("local", "aws")
@@ -44,6 +44,12 @@ def simulate(
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Run the plan of a file.")] = None,
     world: Annotated[str, typer.Option(help="local, aws, or all, which alternate.")] = "all",
+    size: Annotated[
+        int | None, typer.Option(help="Steps of a history, 20, 60 or 150 if left out.", min=1)
+    ] = None,
+    focus: Annotated[
+        list[str] | None, typer.Option(help="Make this operation frequent. May be repeated.")
+    ] = None,
     bug: Annotated[str | None, typer.Option(help="Plant this bug, see simulation/bugs.")] = None,
     parallel: Annotated[int, typer.Option(help="Processes that run at the same time.", min=1)] = 2,
     trace: Annotated[Path | None, typer.Option(help="Write the history of one seed here.")] = None,
@@ -61,11 +67,15 @@ def simulate(
     Exit status: 0 if all seeds passed, 1 if one failed, 2 for wrong usage, 130 if interrupted.
     """
     _check_usage(world, output, trace, is_one=seed is not None or replay is not None)
+    _check_operations(focus or [])
     if replay is not None:
         plans: Iterable[Plan] = [_read_plan(replay)]
     else:
         numbers = _numbers(seed, first, None if minutes is not None else seeds)
-        plans = (Plan(number, _world_of(world, number), bug=bug) for number in numbers)
+        plans = (
+            Plan(number, _world_of(world, number), size, tuple(focus or ()), bug=bug)
+            for number in numbers
+        )
     count_max = None if minutes is not None else 1 if seed is not None else seeds
     seconds = None if minutes is None else minutes * 60
     runs = _Runs(trace, output, Progress(1 if replay is not None else count_max, seconds))
@@ -83,6 +93,13 @@ def _check_usage(world: str, output: str, trace: Path | None, is_one: bool) -> N
         raise typer.BadParameter(f"{output} (expected text or json)", param_hint="--output")
     if trace is not None and not is_one:
         raise typer.BadParameter("needs --seed or --replay", param_hint="--trace")
+
+
+def _check_operations(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in OPERATIONS:
+            expected = ", ".join(OPERATIONS)
+            raise typer.BadParameter(f"{name} (expected one of {expected})", param_hint="--focus")
 
 
 def _numbers(seed: int | None, first: int, seeds: int | None) -> Iterator[int]:

@@ -8,10 +8,15 @@ from sleeper.json_codec import JsonCodec
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run of a seed. With `steps`, clients run only these; with `faults`, only these happen."""
+    """A run of a seed. With `steps`, clients run only these; with `faults`, only these happen.
+
+    `size` is the number of steps of all clients, random if None. Those of `focus` are frequent.
+    """
 
     seed: int
     world: str = "local"
+    size: int | None = None
+    focus: tuple[str, ...] = ()
     steps: tuple[str, ...] | None = None
     faults: tuple[FaultName, ...] | None = None
     bug: str | None = None

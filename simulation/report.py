@@ -38,8 +38,10 @@ class _Line:
 
 def replay_command(plan: Plan) -> str:
     """Returns the command that runs the seed of a plan again."""
+    size = f" --size {plan.size}" if plan.size else ""
+    focus = "".join(f" --focus {each}" for each in plan.focus)
     bug = f" --bug {plan.bug}" if plan.bug else ""
-    return f"python -m simulation --seed {plan.seed} --world {plan.world}{bug}"
+    return f"python -m simulation --seed {plan.seed} --world {plan.world}{size}{focus}{bug}"
 
 
 def describe_failure(result: Result, plan: Plan, command: str, is_coloured: bool = False) -> str:

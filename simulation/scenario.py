@@ -69,6 +69,7 @@ class Scenario:
         self.instance = _Current.instance = _KINDS[plan.world](world)
         _installed.processes = self.instance.processes
         RECEIVERS.attach(world)
+        self.plan = plan
         self.actors = Actors(plan, world, self.instance)
         self._checked_at = 0
 
@@ -91,7 +92,8 @@ class Scenario:
             self.instance.create(self.actors.instance_properties())
             inspector = Inspector(self.world, self.instance, self.actors.journal, self.random)
             with inspector.observing():
-                self.actors.start(self.random.choice(_CLIENTS), self.random.choice(_STEPS))
+                clients, steps = self.random.choice(_CLIENTS), self.random.choice(_STEPS)
+                self.actors.start(clients, self.plan.size or steps)
                 self._work(inspector)
                 self.world.faults.is_on = False
                 self.actors.keep_all_alive()

@@ -13,7 +13,7 @@ class PlantedBug:
     """A bug that the checks must find, in one of the worlds.
 
     `breaks` is the promise of the product that no longer holds. `rules` are the checks that may
-    find it.
+    find it. Its histories have `size` steps, and the operations of `focus` are frequent in them.
     """
 
     name: str
@@ -21,6 +21,8 @@ class PlantedBug:
     mutation: Mutation
     rules: tuple[str, ...]
     worlds: tuple[str, ...] = LOCAL
+    focus: tuple[str, ...] = ()
+    size: int = 40
 
     def broken_rule(self, failure: str | None) -> str | None:
         """Returns the rule of the bug that the failure of a seed names, None if it names none."""

@@ -1,7 +1,7 @@
 """Runs seeds with a planted bug until a check finds it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulation.bugs.planted_bug import PlantedBug
 from simulation.forking import run_forked
@@ -33,8 +33,9 @@ def search(
         if seconds_max is not None and time.monotonic() - start > seconds_max:
             break
         count += 1
-        rule = bug.broken_rule(_run(Plan(seed, world, bug=bug.name)).failure)
-        if rule is not None and bug.broken_rule(_run(Plan(seed, world)).failure) is None:
+        plan = Plan(seed, world, bug.size, bug.focus)
+        rule = bug.broken_rule(_run(replace(plan, bug=bug.name)).failure)
+        if rule is not None and bug.broken_rule(_run(plan).failure) is None:
             return Detection(bug, count, time.monotonic() - start, seed, rule)
     return Detection(bug, count, time.monotonic() - start)
 

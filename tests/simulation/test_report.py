@@ -45,7 +45,8 @@ def test_colours_are_for_terminals() -> None:
 
 
 def test_a_planted_bug_is_part_of_the_command() -> None:
-    assert replay_command(Plan(7, "aws", bug="late")).endswith("--seed 7 --world aws --bug late")
+    plan = Plan(7, "aws", 30, ("split",), bug="late")
+    assert replay_command(plan).endswith("--seed 7 --world aws --size 30 --focus split --bug late")
 
 
 def test_totals_add_up() -> None:

@@ -107,6 +107,7 @@ def test_wrong_usage_is_refused_with_its_reason(tmp_path: Path) -> None:
         (("--replay", str(file)), "cannot read a plan"),
         (("--world", "moon"), "expected local, aws or all"),
         (("--trace", str(file)), "needs --seed or --replay"),
+        (("--focus", "dance"), "dance (expected one of"),
     ):
         command = [sys.executable, "-m", "simulation", *arguments]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
