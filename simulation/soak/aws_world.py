@@ -103,8 +103,13 @@ def _urls(servers: AwsServers) -> tuple[str, str, str]:
 
 
 @contextlib.contextmanager
-def aws_world(folder: Path, clock: WrongClock, journal: Journal) -> Iterator[AwsWorld]:
-    """Starts the servers, and creates an instance without a deployment."""
+def aws_world(
+    folder: Path, clock: WrongClock, journal: Journal, chance: random.Random
+) -> Iterator[AwsWorld]:
+    """Starts the servers, and creates an instance without a deployment.
+
+    `chance` decides which exchanges the proxies fail.
+    """
     settings = QueueSettings(_VISIBILITY_SECONDS, 1000)
     with contextlib.ExitStack() as stack:
         servers = AwsServers(
@@ -112,7 +117,6 @@ def aws_world(folder: Path, clock: WrongClock, journal: Journal) -> Iterator[Aws
             stack.enter_context(dynoxide(folder, folder / "dynamo.db")),
             stack.enter_context(ministack(folder, is_restartable=True)),
         )
-        chance = random.Random(folder.name)
         names = ("S3", "DynamoDB", "SQS")
         proxies = [
             Proxy(name, urlsplit(url).port or 0, random.Random(chance.random()), journal)

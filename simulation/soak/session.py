@@ -22,7 +22,9 @@ from simulation.soak.world import MARK_VARIABLE, World, local_world
 from sleeper.clock import system_clock
 from tests.servers.http_receivers import http_server
 
-_MakeWorld = Callable[[Path, WrongClock, Journal], AbstractContextManager[World, bool | None]]
+_MakeWorld = Callable[
+    [Path, WrongClock, Journal, random.Random], AbstractContextManager[World, bool | None]
+]
 WORLDS: Mapping[str, _MakeWorld] = {"local": local_world, "aws": aws_world}
 _CLIENTS = 2
 
@@ -47,9 +49,11 @@ def run_session(settings: Settings) -> Journal:
     chance = random.Random(settings.seed)
     clocks = [WrongClock(folder / f"clock-{name}") for name in ("background", "clients", "spark")]
     receiver = Receiver(random.Random(chance.random()), journal)
+    proxies = random.Random(chance.random())
     with (
+        contextlib.closing(journal),
         http_server(receiver.respond) as server,
-        WORLDS[settings.servers](folder, clocks[0], journal) as world,
+        WORLDS[settings.servers](folder, clocks[0], journal, proxies) as world,
     ):
         _create_tables(world, server.url)
         clients = [_client(world, clocks[1], f"client-{number}") for number in range(_CLIENTS)]
@@ -62,7 +66,6 @@ def run_session(settings: Settings) -> Journal:
             world.set_faults(0.0)
             end_all([*every, *world.background], journal)
             _end_marked(folder, journal)
-    journal.close()
     if not journal.problems:
         shutil.rmtree(folder)
     return journal

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 import pyarrow.parquet as pq
@@ -137,7 +138,9 @@ class LocalWorld:
 
 
 @contextlib.contextmanager
-def local_world(folder: Path, clock: WrongClock, journal: Journal) -> Iterator[LocalWorld]:
+def local_world(
+    folder: Path, clock: WrongClock, journal: Journal, _chance: Random
+) -> Iterator[LocalWorld]:
     """Creates an instance in the folder."""
     where = folder / "instance"
     create_local_instance(where, "soak", PROPERTIES)

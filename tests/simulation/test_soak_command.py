@@ -1,12 +1,16 @@
 """The command of the soak: its exit status, and its report."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simulation.soak import __main__ as command
+from simulation.soak import session
 from simulation.soak.journal import Journal
 from simulation.soak.session import Settings
+from simulation.soak.world import World
 
 
 @pytest.mark.parametrize("problems", [[], ["table t: block t-0 has no rows"]])
@@ -50,3 +54,19 @@ def test_unknown_servers_are_refused(
         command.main()
     assert end.value.code == 2
     assert "unknown servers: local,gcp (expected local, aws, spark)" in capsys.readouterr().err
+
+
+def test_the_faults_of_proxies_follow_the_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[float] = []
+
+    def make_world(*arguments: Any) -> AbstractContextManager[World]:
+        drawn.append(arguments[-1].random())
+        raise InterruptedError
+
+    monkeypatch.setattr(session, "WORLDS", {"aws": make_world})
+    for number, seed in enumerate((1, 2, 1)):
+        with pytest.raises(InterruptedError):
+            session.run_session(Settings("aws", seed, 1.0, tmp_path / str(number)))
+    assert drawn[0] == drawn[2] != drawn[1]
