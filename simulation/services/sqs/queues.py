@@ -115,14 +115,19 @@ class Queue:
         if is_short and not self.is_fifo and choose(_NOTHING):
             return []
         received: list[Message] = []
-        for message in list(self._receivable(now_ms)):
-            if len(received) == most:
-                break
+        dead: list[Message] = []
+        # Changes come after the search, which reads no more of the queue than it needs.
+        for message in self._receivable(now_ms):
             if self._is_over(message):
-                self._bury(message, now_ms)
+                dead.append(message)
             elif self.is_fifo or not choose(_LATER):
-                self._deliver(message, timeout_seconds, now_ms, choose)
                 received.append(message)
+                if len(received) == most:
+                    break
+        for message in dead:
+            self._bury(message, now_ms)
+        for message in received:
+            self._deliver(message, timeout_seconds, now_ms, choose)
         return received
 
     def delete(self, receipt: str, now_ms: int, choose: Choose) -> None:

@@ -12,16 +12,6 @@ from sleeper.aws.task_launcher import EcsTaskLauncher
 from tests.simulation.services.worlds import World
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def services(world: World) -> Services:
-    return world.services()
-
-
 def test_tasks_run_until_they_stop(services: Services, world: World) -> None:
     launcher = EcsTaskLauncher(services.client("ecs"), "cluster", "arn/family:1", ["s"], ["g"])
     assert launcher.start(12).started == 12

@@ -16,16 +16,6 @@ from tests.simulation.services.worlds import World, dynamo_table
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def services(world: World) -> Services:
-    return world.services()
-
-
-@pytest.fixture
 def client(services: Services) -> Any:
     return services.client("dynamodb")
 

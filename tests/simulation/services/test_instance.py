@@ -31,11 +31,6 @@ SCHEMA = {
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def ports(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     world.folder = tmp_path / "objects"
     services = world.services(world.folder)

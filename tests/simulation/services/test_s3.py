@@ -23,11 +23,6 @@ MIB = 1024**2
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def services(world: World, tmp_path: Path) -> Iterator[Services]:
     services = world.services(tmp_path)
     services.s3.create("data")

@@ -7,21 +7,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from simulation.calls import Fault
+from simulation.services.sqs.messages import Message
 from simulation.services.world import Services
 from sleeper.aws.queue import SqsQueue
 from sleeper.jobs.queue import QueueSettings
 from tests.servers.sqs import make_queue
 from tests.simulation.services.worlds import World
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def services(world: World) -> Services:
-    return world.services()
 
 
 @pytest.fixture
@@ -120,6 +111,66 @@ def test_a_fifo_queue_never_does(client: Any, world: World) -> None:
         queue.delete(message.receipt)
     world.pass_seconds(30)
     assert bodies(queue) == []
+
+
+def test_a_fifo_queue_keeps_the_order_of_a_group(client: Any, world: World) -> None:
+    queue = open_queue(client, fifo=True)
+    queue.send_all(["g1", "g2", "h1"], ["g", "g", "h"])
+    (first,) = queue.receive(1)
+    assert first.body == "g1"
+    assert bodies(queue) == ["h1"]
+    world.pass_seconds(30)
+    first, second, _ = queue.receive(10)
+    assert [first.body, second.body] == ["g1", "g2"]
+    queue.release(second.receipt)
+    assert bodies(queue) == []
+    queue.delete(first.receipt)
+    assert bodies(queue) == ["g2"]
+
+
+def test_a_deduplication_id_is_kept_for_five_minutes(client: Any, world: World) -> None:
+    queue = open_queue(client, fifo=True)
+    message = {"MessageBody": "a", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
+    for seconds, count in ((0, 1), (299, 0), (1, 1)):
+        world.pass_seconds(seconds)
+        client.send_message(QueueUrl=queue.url, **message)
+        received = queue.receive(10)
+        assert len(received) == count
+        for each in received:
+            queue.delete(each.receipt)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_message_returns_after_its_timeout_and_is_dead_after_its_last_receive(
+    client: Any, world: World, fifo: bool
+) -> None:
+    queue = open_queue(client, fifo)
+    queue.send("a", group="g" if fifo else None)
+    for receives in range(1, 10):
+        (message,) = queue.receive(10)
+        assert message.receives == receives
+        world.pass_seconds(29)
+        assert bodies(queue) == []
+        world.pass_seconds(1)
+    assert bodies(queue) == []
+    assert queue.counts().dead == 1
+
+
+def test_a_receive_looks_at_few_messages(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, looks = open_queue(client), 0
+    queue.send_all([str(number) for number in range(1_000)])
+    is_visible = Message.is_visible
+
+    def look(message: Message, now_ms: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_visible(message, now_ms)
+
+    monkeypatch.setattr(Message, "is_visible", look)
+    for _ in range(100):
+        for message in queue.receive(10):
+            queue.delete(message.receipt)
+    assert looks <= 2 * 1_000 + 100
 
 
 def test_a_long_poll_waits_in_virtual_time_for_a_message(client: Any, world: World) -> None:
