@@ -27,6 +27,10 @@ _RATES = (0.0005, 0.002, 0.006)
 # Polls are most of the calls, so a profile may have more faults at the calls of one service.
 _FOCUSED = (None, None, "root", "state", "queue", "tracker")
 _FOCUS_WEIGHT = 8.0
+# A profile may multiply the rate of an operation's first call of a kind by so much, of its second
+# call by half of it, and so on. Calls that are rare in a history would meet no fault otherwise.
+_FIRST_CALLS = (1, 6, 20, 60)
+_FIRST_RATE_MAX = 0.06
 # Some faults concern every process, so they are rarer than those of one call.
 _SHARED = (OUTAGE, JUMPED, POWER)
 _WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.2, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
@@ -36,12 +40,14 @@ _WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.2, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
 class Profile:
     """The probability of each kind of fault at a call, and the latencies of calls.
 
-    Faults of one call are more frequent at the calls of the service that is `focused`.
+    Faults of one call are more frequent at the calls of the service that is `focused`, and at the
+    `first_calls` of an operation, the earlier the more.
     """
 
     rates: dict[str, float]
     latency_seconds: Sequence[float]
     focused: str | None = None
+    first_calls: int = 1
 
     @classmethod
     def draw(cls, random: Random) -> "Profile":
@@ -52,21 +58,28 @@ class Profile:
             is_on, rate = random.random() < 0.6, random.choice(_RATES)
             rates[str(kind)] = rate * _WEIGHTS.get(kind, 1.0) if is_on and not is_calm else 0.0
         latencies = [random.choice(_LATENCY_SECONDS) for _ in range(3)]
-        return cls(rates, latencies, random.choice(_FOCUSED))
+        return cls(rates, latencies, random.choice(_FOCUSED), random.choice(_FIRST_CALLS))
 
-    def rate(self, kind: str, call: Call) -> float:
-        """Returns the probability of a fault at a call."""
-        is_focused = call.service == self.focused and kind not in _SHARED
-        return self.rates.get(kind, 0.0) * (_FOCUS_WEIGHT if is_focused else 1.0)
+    def rate(self, kind: str, call: Call, number: int) -> float:
+        """Returns the probability of a fault at the operation's call of this number, from 1."""
+        rate = self.rates.get(kind, 0.0)
+        if kind in _SHARED:
+            return rate
+        focused = rate * _FOCUS_WEIGHT if call.service == self.focused else rate
+        return max(focused, min(_FIRST_RATE_MAX, rate * self.first_calls / number))
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A call in the history: the operation that made it, and the name of the call."""
+    """A call in the history: the operation that made it, and the name of the call.
+
+    `number` is how often the operation has made the call, whatever its target, with this one.
+    """
 
     operation: str
     call: Call
     name: str
+    number: int = 1
 
 
 @dataclass
@@ -94,10 +107,11 @@ class Faults:
     def begin_call(self, operation: str, call: Call, who: str) -> Point:
         """Counts a call of a step or process, at which faults may happen."""
         self.number += 1
-        self.calls[operation, f"{call.service}.{call.operation}"] += 1
+        pair = operation, f"{call.service}.{call.operation}"
+        self.calls[pair] += 1
         name = f"{who} {call.service}.{call.operation}"
         self._named[name] += 1
-        return Point(operation, call, f"{name} {self._named[name]}")
+        return Point(operation, call, f"{name} {self._named[name]}", self.calls[pair])
 
     def latency_seconds(self) -> float:
         """Returns how long a call takes before its effect, or after it."""
@@ -115,7 +129,7 @@ class Faults:
 
     def happens(self, kind: str, point: Point) -> bool:
         """Returns whether a fault happens at the call, and counts it."""
-        is_drawn = self._decisions.random() < self.profile.rate(kind, point.call)
+        is_drawn = self._decisions.random() < self.profile.rate(kind, point.call, point.number)
         name = point.name, str(kind)
         if not self.is_on or not (is_drawn if self.only is None else name in self.only):
             return False

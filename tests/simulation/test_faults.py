@@ -1,0 +1,31 @@
+"""Where faults happen: a profile prefers the calls of one service, and calls that are rare."""
+
+from simulation.calls import Call, Fault
+from simulation.faults import OUTAGE, Faults, Profile
+
+COMMIT = Call("state", "commit")
+
+
+def test_the_first_calls_of_an_operation_meet_more_faults() -> None:
+    profile = Profile({Fault.LOST: 0.002}, (0.0,), first_calls=20)
+    rates = [profile.rate(Fault.LOST, COMMIT, number) for number in (1, 2, 10, 20, 1000)]
+    assert rates == [0.04, 0.02, 0.004, 0.002, 0.002]
+
+
+def test_faults_of_all_processes_are_no_more_frequent_at_first_calls() -> None:
+    profile = Profile({OUTAGE: 0.002}, (0.0,), first_calls=20)
+    assert profile.rate(OUTAGE, COMMIT, 1) == 0.002
+
+
+def test_first_calls_are_counted_by_operation_and_call() -> None:
+    faults = Faults(1, Profile({}, (0.0,)))
+    numbers = [
+        faults.begin_call(operation, Call("state", call), "client1.0").number
+        for operation, call in (
+            ("ingest", "commit"),
+            ("ingest", "commit"),
+            ("delete", "commit"),
+            ("ingest", "trim"),
+        )
+    ]
+    assert numbers == [1, 2, 1, 1]
