@@ -75,7 +75,7 @@ def measure_coverage(
 
 
 def describe_coverage(coverage: Coverage) -> str:
-    """Returns a table of the pairs, and lists of what was not reached."""
+    """Returns a table of the pairs, those without a fault, and lists of what was not reached."""
     possible = len(coverage.pairs) * len(KINDS)
     fired = sum(len(each.fired) for each in coverage.pairs)
     without = sum(not each.fired for each in coverage.pairs)
@@ -83,11 +83,21 @@ def describe_coverage(coverage: Coverage) -> str:
         [
             *_table(coverage.pairs),
             f"{fired:,} of {possible:,} combinations of operation, call and fault have fired",
-            f"{without:,} of {len(coverage.pairs):,} pairs of operation and call met no fault",
+            f"{without:,} of {len(coverage.pairs):,} pairs of operation and call met no fault:",
+            *_without_fault(coverage.pairs),
             f"operations never run: {', '.join(coverage.operations_never_run) or 'none'}",
             f"calls never made: {', '.join(coverage.calls_never_made) or 'none'}",
         ]
     )
+
+
+def _without_fault(pairs: Sequence[PairCoverage]) -> list[str]:
+    """Returns a line per operation with its calls that met no fault, and how many these were."""
+    calls: dict[str, list[str]] = {}
+    for each in pairs:
+        if not each.fired:
+            calls.setdefault(each.operation, []).append(f"{each.call} {each.count:,}")
+    return [f"  {operation}: {', '.join(names)}" for operation, names in calls.items()]
 
 
 def _table(pairs: Sequence[PairCoverage]) -> list[str]:

@@ -66,7 +66,7 @@ def test_coverage_lists_what_never_happened() -> None:
     assert coverage.calls_never_made == ("state.trim",)
     text = describe_coverage(coverage)
     assert f"1 of {2 * len(KINDS)} combinations" in text
-    assert "1 of 2 pairs of operation and call met no fault" in text
+    assert "1 of 2 pairs of operation and call met no fault:\n  ingest: index.find 25\n" in text
 
 
 def test_progress_has_counts_and_the_rest() -> None:
