@@ -106,6 +106,7 @@ def install(open_instance: Callable[[str], Any]) -> "Installation":
     worker: Any = sys.modules["sleeper.workers.local_worker"]
     worker.run_worker_process = lambda each: each.run()
     worker._write_report = lambda _report: None
+    _name_jobs(installation)
     holds: Any = import_module("sleeper.query.hold")
     # Owners of holds are in the log, and so in the digests of its snapshots.
     holds.os = SimpleNamespace(getpid=lambda: 1)
@@ -118,6 +119,18 @@ def _rebind(function: Callable[..., Any], other: Callable[..., Any]) -> None:
     for name, module in sorted(sys.modules.items()):
         if name.startswith("sleeper.") and vars(module).get(function.__name__) is function:
             vars(module)[function.__name__] = other
+
+
+def _name_jobs(installation: "Installation") -> None:
+    """Counts faults in the job of a message by its queue, not by the worker that runs it."""
+    workers: Any = import_module("sleeper.workers.worker")
+    handle = workers.Worker._handle
+
+    def named(worker: Any, name: Any, *arguments: Any) -> None:
+        with installation.processes.world.operating(f"{name.value} job"):
+            handle(worker, name, *arguments)
+
+    workers.Worker._handle = named
 
 
 def _install_digests(installation: "Installation") -> None:

@@ -150,20 +150,21 @@ class World:
         )
 
     @contextmanager
-    def operating(self, operation: str, step: str) -> Iterator[None]:
-        """Names what the calling thread does in the block, and the step that it does it in."""
+    def operating(self, operation: str, step: str | None = None) -> Iterator[None]:
+        """Names what the calling thread does in the block, and the step that it does it in.
+
+        Without a step, the block belongs to the step in which the thread is, if any.
+        """
         thread = self.scheduler.current
-        before = self._operations.get(thread)
+        before = self._operations.get(thread), self._steps.get(thread)
         self._operations[thread] = operation
-        self._steps[thread] = step
+        if step is not None:
+            self._steps[thread] = step
         try:
             yield
         finally:
-            del self._steps[thread]
-            if before is None:
-                del self._operations[thread]
-            else:
-                self._operations[thread] = before
+            _set(self._operations, thread, before[0])
+            _set(self._steps, thread, before[1])
 
     def kill(self, process: Process) -> None:
         """Ends a process, as `kill -9` does."""
@@ -230,6 +231,13 @@ class World:
         thread, error = self.scheduler.find_current(), arguments.exc_value
         if thread is not None and error is not None and not isinstance(error, Killed):
             self.report(thread, error)
+
+
+def _set(names: dict[Thread, str], thread: Thread, name: str | None) -> None:
+    if name is None:
+        names.pop(thread, None)
+    else:
+        names[thread] = name
 
 
 def _report_unraisable(arguments: "sys.UnraisableHookArgs") -> None:
