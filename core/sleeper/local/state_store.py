@@ -203,8 +203,11 @@ def install_state(path: Path, state: Path) -> None:
                 with database.reading() as connection:
                     (number,) = connection.execute("SELECT number FROM position").fetchone()
                 SqliteTransactionLog(database).begin(number)
+                # A close hides that the disk refused to move the -wal file into the database.
+                if not database.truncate_wal():
+                    raise UnavailableError(f"{unfinished} is being read by another process")
             finally:
-                database.close()  # moves its write-ahead log into the file
+                database.close()
         replace_database(path, unfinished)
     except OSError as error:
         raise write_error(path, error) from error
