@@ -14,13 +14,13 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Hashable, Iterator
-from functools import cache
 from types import TracebackType
 from typing import Any
 
 from simulation.calls import Fault
 from simulation.disk.hooks import DiskHooks
 from simulation.disk.image import Image
+from simulation.scheduling.patching import shared_cache
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _POLL_SECONDS_FIRST = 0.005
@@ -258,7 +258,7 @@ class _Audit:
             disk.check(operation, absolute)
 
 
-@cache
+@shared_cache
 def _audit() -> _Audit:
     return _Audit()
 

@@ -14,7 +14,7 @@ import ctypes
 import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import wraps
 from typing import ParamSpec
 
 from simulation.calls import Fault
@@ -22,6 +22,7 @@ from simulation.disk import sqlite_library as c
 from simulation.disk.content import SECTOR_BYTES, Content
 from simulation.disk.hooks import DiskHooks
 from simulation.disk.image import Image
+from simulation.scheduling.patching import shared_cache
 
 P = ParamSpec("P")
 
@@ -122,7 +123,7 @@ def _guarded(code: int) -> Callable[[Callable[P, int]], Callable[P, int]]:
     return decorate
 
 
-@cache
+@shared_cache
 def _shim() -> "_Shim":
     """Returns the shim, which is never unregistered because open connections refer to it."""
     shim = _Shim()

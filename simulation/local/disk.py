@@ -70,7 +70,12 @@ class MachineDisk:
         for process in list(self._processes.processes.values()):
             if not process.is_dead:
                 self._world.scheduler.kill(process)
-        self._disk.lose_power(self._random)
+        try:
+            self._disk.lose_power(self._random)
+        except BaseException as error:
+            # The product would see a failed operation.
+            self._world.report(self._world.scheduler.current, error)
+            raise
         self.failures += 1
 
 

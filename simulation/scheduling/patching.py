@@ -159,7 +159,8 @@ def _urandom(size: int) -> bytes:
     return _real_urandom(size) if _find() is None else _Attached.random.randbytes(size)
 
 
-_real_cache = functools.cache
+shared_cache = functools.cache
+"""`functools.cache` with one value for all simulated processes, for the simulation itself."""
 
 
 class _ProcessCache:
@@ -175,7 +176,7 @@ class _ProcessCache:
         process = None if owner is None else owner[1].process
         cache = self._caches.get(process)
         if cache is None:
-            cache = self._caches[process] = _real_cache(self._function)
+            cache = self._caches[process] = shared_cache(self._function)
         return cache(*arguments, **keywords)
 
     def __get__(self, instance: object, _owner: type | None = None) -> Any:

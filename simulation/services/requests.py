@@ -7,7 +7,6 @@ ones, so that they need no random source.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from botocore.exceptions import (
 )
 
 from simulation.calls import Call, Calls, Fault
+from simulation.scheduling.patching import shared_cache
 
 T = TypeVar("T")
 Sleep = Callable[[float], object]
@@ -47,7 +47,7 @@ _FAILED = {
 }
 
 
-@cache
+@shared_cache
 def error_class(code: str) -> type[ClientError]:
     """Returns the exception of a code, as `client.exceptions` has it."""
     created: type[ClientError] = type(code.rpartition(".")[2], (ClientError,), {})
