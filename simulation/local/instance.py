@@ -59,6 +59,8 @@ class LocalInstance:
     def open_to_check(self) -> Instance:
         """Opens the instance for checks, without faults and without changes."""
         self._writable.clear()
+        for name in ("instance.db", "export-queues.db"):
+            self._keep_writable(self.folder / name)
         instance = open_local_instance(self.folder, read_only=True)
 
         def state(table_id: TableId) -> Any:
@@ -66,8 +68,6 @@ class LocalInstance:
             self._keep_writable(self.folder / table_id / "state.db")
             return instance.tables.state(table_id)
 
-        for name in ("instance.db", "export-queues.db"):
-            self._keep_writable(self.folder / name)
         return replace(instance, tables=replace(instance.tables, state=state))
 
     def _keep_writable(self, path: Path) -> None:
