@@ -15,6 +15,7 @@ from typing import Any
 from simulation.model.values import Value
 from simulation.systems.records import AdapterSource, StoreRead
 from sleeper.schema.model import Schema
+from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
 SourceRow = Mapping[str, Value]
 """A submitted row, by field name."""
@@ -69,12 +70,17 @@ class Submission:
 
 @dataclass(slots=True, kw_only=True)
 class Ingest(Submission):
-    """A job with its rows, in order. `deletes` are the positions of rows that delete their key."""
+    """A job with its rows, in order. `deletes` are the positions of rows that delete their key.
+
+    `options` say how its files are read, if it has files. `is_bulk`: it is a bulk import.
+    """
 
     rows: Sequence[SourceRow]
     deletes: frozenset[int] = frozenset()
     kinds: tuple[str, ...] = ("add_files", "publish_snapshot")
     files: tuple[str, ...] = ()
+    options: SourceOptions = DEFAULT_OPTIONS
+    is_bulk: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,10 +7,11 @@ from simulation.model.tables import random_key
 from simulation.model.values import random_value
 from simulation.workload.client import Client, CreatedTable, answered
 from simulation.workload.registry import operation
+from simulation.workload.text_files import file_suffix, random_options, write_file
 from sleeper.admin.schema import change_schema
 from sleeper.admin.versions import reinitialise_table, restore_table, undo_job
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.deletion.keys import delete_key_rows, delete_rows
+from sleeper.deletion.keys import delete_key_rows, delete_keys_from, delete_rows
 from sleeper.partitions.region import Range, Region
 from sleeper.processing.field_changes import (
     AddField,
@@ -57,6 +58,27 @@ def delete_keys(client: Client) -> None:
         result = delete_key_rows(
             client.instance, table.name, [_key_batch(schema, sorted(keys))], (), deletion.id
         )
+        deletion.acknowledge(result.number)
+
+
+@operation(2)
+def delete_keys_of_file(client: Client) -> None:
+    """Deletes the rows of the keys in a user's file, and perhaps those of a region."""
+    table, random = client.choose_table(), client.random
+    schema = client.schema(table)
+    keys = {random_key(random, schema) for _ in range(random.randint(1, 6))}
+    regions = [_random_region(client, schema)] if random.random() < 0.3 else []
+    deletion = Deletion(
+        id=client.new_id("delete"), table_id=table.id, regions=regions, keys=frozenset(keys)
+    )
+    client.journal.deletions[deletion.id] = deletion
+    options = random_options(random)
+    rows = pa.Table.from_batches([_key_batch(schema, sorted(keys))])
+    name = f"{deletion.id}{file_suffix(options)}"
+    path = client.put_source(name, write_file(rows, schema, options, random))
+    with answered(deletion):
+        stored = [_stored_region(schema, region) for region in regions]
+        result = delete_keys_from(client.instance, table.name, [path], stored, deletion.id)
         deletion.acknowledge(result.number)
 
 

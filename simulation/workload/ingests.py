@@ -10,18 +10,22 @@ from simulation.model.journal import Ingest, SourceRow
 from simulation.model.tables import random_row
 from simulation.workload.client import Client, CreatedTable, answered
 from simulation.workload.registry import has_table, operation
+from simulation.workload.text_files import file_suffix, random_options, write_file
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.ingest.service import ingest_paths, ingest_rows, submit_ingest
 from sleeper.ingest_batcher.service import create_ingest_batches, submit_to_batcher
 from sleeper.schema.model import Schema
+from sleeper.storage.source_options import DEFAULT_OPTIONS
 
 OPERATION_COLUMN = "op"
 _ROWS_PER_JOB = (0, 1, 5, 12, 25)
 _DELETE_PROBABILITY = 0.2
 
 
-def make_ingest(client: Client, table: CreatedTable) -> tuple[Ingest, Schema]:
+def make_ingest(
+    client: Client, table: CreatedTable, with_deletes: bool = True
+) -> tuple[Ingest, Schema]:
     """Returns a new job of random rows, which the journal has, and the schema of the rows."""
     schema = client.schema(table)
     count, now_ms = client.random.choice(_ROWS_PER_JOB), client.instance.clock()
@@ -29,7 +33,7 @@ def make_ingest(client: Client, table: CreatedTable) -> tuple[Ingest, Schema]:
     deletes = frozenset(
         position
         for position in range(count)
-        if table.is_latest and client.random.random() < _DELETE_PROBABILITY
+        if table.is_latest and with_deletes and client.random.random() < _DELETE_PROBABILITY
     )
     ingest = Ingest(id=client.new_id("job"), table_id=table.id, rows=rows, deletes=deletes)
     client.journal.ingests[ingest.id] = ingest
@@ -57,19 +61,25 @@ def op_column(table: CreatedTable) -> str | None:
     return OPERATION_COLUMN if table.is_latest else None
 
 
-def _put_files(
+def put_files(
     client: Client, table: CreatedTable, ingest: Ingest, schema: Schema
 ) -> tuple[str, ...]:
-    """Stores the rows of the job as one or two Parquet files, and returns their paths."""
-    rows = arrow_rows(table, ingest, schema)
-    count = client.random.randint(1, 2)
+    """Stores the rows of the job as one or two files, and returns their paths.
+
+    The options of the job say how they are read. Those of a bulk import are Parquet, and have no
+    operations.
+    """
+    random = client.random
+    ingest.options = DEFAULT_OPTIONS if ingest.is_bulk else random_options(random)
+    rows = to_arrow(ingest.rows, schema) if ingest.is_bulk else arrow_rows(table, ingest, schema)
+    count = random.randint(1, 2)
     size = -(-len(rows) // count) or 1
     paths = []
     for number in range(count):
         part = rows.slice(number * size, size)
-        content = io.BytesIO()
-        pq.write_table(part, content, row_group_size=client.random.choice((1, 7, 1000)))
-        paths.append(client.put_source(f"{ingest.id}-{number}.parquet", content.getvalue()))
+        name = f"{ingest.id}-{number}{file_suffix(ingest.options)}"
+        content = write_file(part, schema, ingest.options, random)
+        paths.append(client.put_source(name, content))
     return tuple(paths)
 
 
@@ -92,12 +102,21 @@ def ingest_from_files(client: Client) -> None:
     """Ingests files in this process."""
     table = client.choose_table()
     ingest, schema = make_ingest(client, table)
-    ingest.files = _put_files(client, table, ingest, schema)
+    ingest.files = put_files(client, table, ingest, schema)
     with answered(ingest):
-        result = ingest_paths(
-            client.instance, table.name, ingest.files, ingest.id, op_column=op_column(table)
-        )
-        ingest.acknowledge(result.number)
+        _ingest_files(client, table, ingest)
+
+
+def _ingest_files(client: Client, table: CreatedTable, ingest: Ingest) -> None:
+    result = ingest_paths(
+        client.instance,
+        table.name,
+        ingest.files,
+        ingest.id,
+        op_column=op_column(table),
+        options=ingest.options,
+    )
+    ingest.acknowledge(result.number)
 
 
 @operation(4)
@@ -105,10 +124,17 @@ def ingest_by_message(client: Client) -> None:
     """Sends a job of files to the ingest queue, sometimes twice."""
     table = client.choose_table()
     ingest, schema = make_ingest(client, table)
-    ingest.files = _put_files(client, table, ingest, schema)
+    ingest.files = put_files(client, table, ingest, schema)
     with answered(ingest):
         for _ in range(client.random.choice((1, 1, 2))):
-            submit_ingest(client.instance, table.name, ingest.files, ingest.id, op_column(table))
+            submit_ingest(
+                client.instance,
+                table.name,
+                ingest.files,
+                ingest.id,
+                op_column(table),
+                ingest.options,
+            )
             ingest.accept()
 
 
@@ -156,22 +182,23 @@ def ingest_with_rejects(client: Client) -> None:
         ingest.acknowledge(result.number)
 
 
+def _jobs_of_files(client: Client) -> list[Ingest]:
+    jobs = client.journal.ingests.values()
+    return [each for each in jobs if each.files and not each.is_bulk]
+
+
 def _has_files_of_job(client: Client) -> bool:
-    return has_table(client) and any(each.files for each in client.journal.ingests.values())
+    return has_table(client) and bool(_jobs_of_files(client))
 
 
 @operation(2, _has_files_of_job)
 def repeat_ingest(client: Client) -> None:
     """Runs a job of files again, as a client does that has not learned its outcome."""
-    jobs = [each for each in client.journal.ingests.values() if each.files]
-    ingest = client.random.choice(jobs)
+    ingest = client.random.choice(_jobs_of_files(client))
     tables = [each for each in client.catalogue.active() if each.id == ingest.table_id]
     for table in tables:
         with answered(ingest):
-            result = ingest_paths(
-                client.instance, table.name, ingest.files, ingest.id, op_column=op_column(table)
-            )
-            ingest.acknowledge(result.number)
+            _ingest_files(client, table, ingest)
 
 
 @operation(2)
