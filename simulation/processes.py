@@ -106,6 +106,9 @@ def install(open_instance: Callable[[str], Any]) -> "Installation":
     worker: Any = sys.modules["sleeper.workers.local_worker"]
     worker.run_worker_process = lambda each: each.run()
     worker._write_report = lambda _report: None
+    bulk_imports: Any = import_module("sleeper.bulk_import.run")
+    # Loads of a few rows split a table before, as large ones do.
+    bulk_imports._ROWS_PER_LEAF_MIN = 4
     _name_jobs(installation)
     holds: Any = import_module("sleeper.query.hold")
     # Owners of holds are in the log, and so in the digests of its snapshots.

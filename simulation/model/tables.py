@@ -115,6 +115,8 @@ def _random_settings(random: Random) -> dict[str, str]:
         "history.retention": random.choice(("", "", "90m")),
         "follower.retention": random.choice(("", "", "3h")),
         "parquet.rowgroup.rows.max": "1000",
+        "bulk.import.min.leaf.partitions": str(random.choice((1, 4))),
+        "bulk.import.leaf.bytes.min": "0",
         "ingest.batcher.job.min.size": "0",
         "ingest.batcher.job.min.files": str(random.randint(1, 3)),
         "ingest.batcher.job.max.files": str(random.randint(1, 3)),

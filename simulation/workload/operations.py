@@ -2,6 +2,7 @@
 
 from simulation.workload import (
     background,
+    bulk_imports,
     changes,
     copies,
     ingests,
@@ -12,7 +13,7 @@ from simulation.workload import (
 )
 from simulation.workload.registry import OPERATIONS
 
-CORE = (tables, ingests, transactions, changes, reads, messages, copies, background)
+CORE = (tables, ingests, transactions, changes, bulk_imports, reads, messages, copies, background)
 """The modules of the operations."""
 
 __all__ = ["CORE", "OPERATIONS"]
