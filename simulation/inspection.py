@@ -51,6 +51,7 @@ class Inspector:
         self._random = random
         self._world = world
         self._checker = Checker(self._observer, random)
+        self._checked: set[str] = set()
 
     @contextmanager
     def observing(self) -> Iterator[None]:
@@ -72,7 +73,8 @@ class Inspector:
 
     def _check_systems(self, is_end: bool) -> None:
         has_right_clocks = not any(kind == JUMPED for kind, *_ in self._world.faults.counts)
-        systems.check_systems(Look(self._observer, self._random, is_end, has_right_clocks))
+        look = Look(self._observer, self._random, is_end, has_right_clocks, self._checked)
+        systems.check_systems(look)
 
     def find_work(self) -> str | None:
         """Returns what work is left, None if none."""

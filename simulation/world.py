@@ -25,7 +25,7 @@ from simulation.trace import Trace, TraceHandler
 T = TypeVar("T")
 
 # The product closes what nothing refers to, so cycles end at calls, not by counts of allocations.
-_CALLS_BETWEEN_COLLECTIONS = 50
+_CALLS_BETWEEN_COLLECTIONS = 250
 START_SECONDS = 1_790_000_000.0
 """The time at which each history begins: in September 2026."""
 

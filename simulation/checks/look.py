@@ -1,6 +1,6 @@
 """What the check of a system sees, and the registration of such checks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from simulation.model.fold import TableModel
@@ -14,13 +14,15 @@ class Look:
     """The instance while all processes stand still, with the models of its tables.
 
     `is_end`: all work is done, so what systems derive must be complete. `has_right_clocks`: no
-    clock of the history was ever wrong, so times of several tables can be compared.
+    clock of the history was ever wrong, so times of several tables can be compared. `checked` names
+    what earlier looks have checked and what does not change until the end.
     """
 
     observer: Observer
     random: Random
     is_end: bool = False
     has_right_clocks: bool = True
+    checked: set[str] = field(default_factory=set)
 
     @property
     def instance(self) -> Instance:

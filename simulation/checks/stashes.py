@@ -58,6 +58,10 @@ def describe_work(instance: Instance) -> Iterator[str]:
 
 
 def _check_stash(look: Look, destination: StashDestination, root: str) -> None:
+    name = f"{destination.name}/{root}"
+    if name in look.checked and not look.is_end:
+        return
+    look.checked.add(name)
     tables = destination.tables(root)
     for table in tables:
         model = look.observer.models.get(TableId(table.id))

@@ -16,13 +16,16 @@ from sleeper.reports.status import gather_status
 from sleeper.stash.schedules import ScheduleStore
 
 _ANSWERS = "the status answers"
+_STEP_PROBABILITY = 0.1
 # A process may be paused for more than an hour.
 _PAUSE_MS = 2 * 3_600_000
 _REAL = "a settled instance has only problems that somebody must solve"
 
 
 def check_status(look: Look) -> None:
-    """Asks for the status, and at the end judges it."""
+    """Asks for the status now and then, and at the end judges it."""
+    if not look.is_end and look.random.random() > _STEP_PROBABILITY:
+        return
     try:
         problems = gather_status(look.instance)
     except SleeperError as error:
