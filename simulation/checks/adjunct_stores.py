@@ -24,7 +24,9 @@ def check_stores(look: Look) -> None:
         if model is not None and read.number > model.number:
             continue
         reads.remove(read)
-        if model is not None and model.has_snapshot(read.number):
+        if model is None or model.processing(read.number).filters:
+            continue  # a filter was added
+        if model.has_snapshot(read.number):
             _check_read(read, model)
 
 

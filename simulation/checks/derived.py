@@ -14,7 +14,7 @@ from simulation.model.journal import Backup, Copy
 from simulation.model.observer import Observer
 from simulation.model.visible import Chunk, StoredRow, visible_rows
 from sleeper.instance import Instance
-from sleeper.processing.model import Processing
+from sleeper.processing.model import Aggregation, Processing
 
 _COPY = "a consumer of the change feed has the rows of the table"
 Compare = Callable[[TableModel, Observer], None]
@@ -46,7 +46,9 @@ def check_copies(model: TableModel, observer: Observer) -> None:
 
 def _check_copy(model: TableModel, copy: Copy) -> None:
     """Compares the rows before filters, which the feed does not have, but aggregated."""
-    processing = Processing(aggregations=model.processing(copy.schema.version).aggregations)
+    if model.processing(copy.number).filters:
+        return  # compactions may have aged off rows before the copy began
+    processing = Processing(aggregations=_aggregations(model, copy))
     rows = tuple(StoredRow(row) for row in copy.rows.elements())
     chunks = [Chunk(0, "copy", copy.schema, rows)]
     actual = Counter(visible_rows(chunks, copy.schema, processing, 0))
@@ -60,6 +62,14 @@ def _check_copy(model: TableModel, copy: Copy) -> None:
         missing=list((expected - actual).items())[:5],
         unexpected=list((actual - expected).items())[:5],
     )
+
+
+def _aggregations(model: TableModel, copy: Copy) -> tuple[Aggregation, ...]:
+    """Returns the aggregations of the copy's fields. A later schema may have other fields."""
+    newest = model.processing(copy.number).aggregations
+    if {each.field for each in newest} == {each.name for each in copy.schema.values}:
+        return newest
+    return model.processing(copy.schema.version).aggregations
 
 
 def check_backup(restored: Instance, backup: Backup, observer: Observer) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from simulation.model.values import Value
 from simulation.systems.records import AdapterSource, StoreRead
+from sleeper.query.changes.read import Change
 from sleeper.schema.model import Schema
 from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
@@ -126,7 +127,7 @@ class Read:
     """The rows that a client has read, at one version of the numbers from `first` to `last`.
 
     `time_ms` is given if it read the version of that time instead. `keys` and `columns` are those
-    that it asked for, None for all.
+    that it asked for, None for all. `is_of_now`: filters took the time of the read.
     """
 
     table_id: str
@@ -137,13 +138,15 @@ class Read:
     time_ms: int | None = None
     keys: frozenset[Key] | None = None
     columns: tuple[str, ...] | None = None
+    is_of_now: bool = False
 
 
 @dataclass(slots=True)
 class Copy:
     """A copy of a table's rows at `number`, which a consumer of the change feed keeps.
 
-    The rows have the schema; of a table of latest rows there is one for each key.
+    The rows have the schema; of a table of latest rows there is one for each key. `pending` are
+    the changes so far of the transaction after it. `is_resumed`: a reader has begun since.
     """
 
     table_id: str
@@ -151,6 +154,8 @@ class Copy:
     schema: Schema
     rows: Counter[tuple[Value, ...]]
     is_checked: bool = False
+    pending: list[Change] = field(default_factory=list)
+    is_resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,18 +99,7 @@ def _random_schema(random: Random, kind: TableKind, ages: bool) -> Schema:
 
 
 def _random_settings(random: Random) -> dict[str, str]:
-    strategies = ("SizeRatioCompactionStrategy", "BasicCompactionStrategy")
-    strategy = random.choice(strategies)
-    # By size ratio, two files are compacted only if they have the same number of rows.
-    smallest = 3 if strategy == strategies[0] else 2
     settings = {
-        "partition.splitting.threshold": str(random.choice((8, 20, 40, 80))),
-        "ingest.file.writing.strategy": random.choice(
-            ("one_file_per_leaf", "one_reference_per_leaf")
-        ),
-        "compaction.files.batch.size": str(random.randint(smallest, smallest + 2)),
-        "compaction.strategy.class": strategy,
-        "compaction.strategy.sizeratio.ratio": "1",
         "gc.delay.minutes": random.choice(("0", "1", "20")),
         "history.retention": random.choice(("", "", "90m")),
         "follower.retention": random.choice(("", "", "3h")),
@@ -118,6 +107,23 @@ def _random_settings(random: Random) -> dict[str, str]:
         "bulk.import.min.leaf.partitions": str(random.choice((1, 4))),
         "bulk.import.leaf.bytes.min": "0",
         "ingest.batcher.job.min.size": "0",
+    }
+    plain = {f"sleeper.table.{name}": value for name, value in settings.items()}
+    return {**plain, **random_upkeep_settings(random)}
+
+
+def random_upkeep_settings(random: Random) -> dict[str, str]:
+    """Returns thresholds and strategies, which can change while a table is used."""
+    strategies = ("SizeRatioCompactionStrategy", "BasicCompactionStrategy")
+    settings = {
+        "partition.splitting.threshold": str(random.choice((8, 20, 40, 80))),
+        "ingest.file.writing.strategy": random.choice(
+            ("one_file_per_leaf", "one_reference_per_leaf")
+        ),
+        # By size ratio, two files are compacted only if they have the same number of rows.
+        "compaction.files.batch.size": str(random.randint(3, 6)),
+        "compaction.strategy.class": random.choice(strategies),
+        "compaction.strategy.sizeratio.ratio": "1",
         "ingest.batcher.job.min.files": str(random.randint(1, 3)),
         "ingest.batcher.job.max.files": str(random.randint(1, 3)),
     }
@@ -140,8 +146,12 @@ def _kind_settings(random: Random, kind: TableKind, schema: Schema) -> dict[str,
                 "sleeper.table.snapshot.min.versions": random.choice(("", "1", "3")),
             }
         case TableKind.AGGREGATED:
-            operations = [f"{_operation(random, f.type)}({f.name})" for f in schema.values]
-            return {"sleeper.table.aggregations": ",".join(operations)}
+            return {"sleeper.table.aggregations": random_aggregations(random, schema)}
+
+
+def random_aggregations(random: Random, schema: Schema) -> str:
+    """Returns an aggregation of each value field, in the form of the property."""
+    return ",".join(f"{_operation(random, f.type)}({f.name})" for f in schema.values)
 
 
 def _operation(random: Random, kind: FieldType) -> str:

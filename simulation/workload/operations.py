@@ -7,13 +7,17 @@ from simulation.workload import (
     copies,
     ingests,
     messages,
+    properties,
     reads,
     tables,
     transactions,
 )
 from simulation.workload.registry import OPERATIONS
 
-CORE = (tables, ingests, transactions, changes, bulk_imports, reads, messages, copies, background)
+CORE = (
+    *(tables, properties, ingests, transactions, changes, bulk_imports),
+    *(reads, messages, copies, background),
+)
 """The modules of the operations."""
 
 __all__ = ["CORE", "OPERATIONS"]

@@ -83,6 +83,7 @@ def query_newest(client: Client) -> None:
             rows=rows,
             keys=None if keys is None else frozenset(keys),
             columns=columns,
+            is_of_now=True,
         )
     )
 
