@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from simulation.model.journal import Journal, Submission
+from simulation.model.journal import Copy, Journal, Submission
 from simulation.model.tables import TableDefinition, TableKind
 from sleeper.api.reader import TableReader
 from sleeper.api.table import Table
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.instance import Instance
+from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.result import QueryResult
 from sleeper.schema.model import Schema
 
@@ -79,6 +80,15 @@ class OpenReader:
     reader: TableReader
 
 
+@dataclass(slots=True)
+class OpenFeed:
+    """The feed of a table that a follower reads, with the copy that it keeps."""
+
+    table: CreatedTable
+    copy: Copy
+    changes: ChangeReader
+
+
 @dataclass(frozen=True, slots=True)
 class SentQuery:
     """A query of a version that was sent by message."""
@@ -100,6 +110,7 @@ class Client:
     backup_location: str | None = None
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
+    feeds: list[OpenFeed] = field(default_factory=list)
     queries: list[SentQuery] = field(default_factory=list)
 
     def new_id(self, what: str) -> str:
@@ -120,8 +131,11 @@ class Client:
             stream.batches.close()
         for each in self.readers:
             each.reader.close()
+        for feed in self.feeds:
+            feed.changes.close()
         self.streams.clear()
         self.readers.clear()
+        self.feeds.clear()
 
     def schema(self, table: CreatedTable) -> Schema:
         """Returns the newest schema of a table."""

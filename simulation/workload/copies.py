@@ -1,7 +1,7 @@
 """Operations that copy rows out of the instance: consumers of the change feed, and backups."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from simulation.model.journal import Backup, Copy
 from simulation.model.tables import TableKind
@@ -28,7 +28,8 @@ A copy of rows that a field orders would have to keep deleted ones, and loads ma
 that begins a copy lacks rows that a compaction has aged off, which the feed still has."""
 
 
-def _followed(client: Client) -> list[CreatedTable]:
+def followed_tables(client: Client) -> list[CreatedTable]:
+    """Returns the tables that a consumer of the change feed can copy."""
     return [
         each
         for each in client.catalogue.active()
@@ -36,36 +37,44 @@ def _followed(client: Client) -> list[CreatedTable]:
     ]
 
 
-def _has_followed(client: Client) -> bool:
-    return bool(_followed(client))
+def has_followed(client: Client) -> bool:
+    """The operation needs such a table."""
+    return bool(followed_tables(client))
 
 
-@operation(3, _has_followed)
+@operation(3, has_followed)
 def follow_changes(client: Client) -> None:
     """Applies some or all new changes of a table to a copy, which begins with a query."""
-    table = client.random.choice(_followed(client))
+    table = client.random.choice(followed_tables(client))
     copy = client.journal.copies.get(table.id)
     if copy is None:
-        client.journal.copies[table.id] = _begin_copy(client, table)
+        client.journal.copies[table.id] = begin_copy(client, table)
         return
     request = ChangesRequest(first=copy.number + 1, follower=_FOLLOWER)
     try:
         with open_changes(client.instance, table.name, request) as changes:
-            if _names(changes.schema) != _names(copy.schema):
-                _end_copy(client, table)
+            if not has_same_fields(copy, changes.schema):
+                end_copy(client, table, table.id, _FOLLOWER)
                 return
-            _apply_changes(client, copy, changes)
+            copy.is_resumed = True
+            _receive_some(client, copy, changes)
     except InvalidRequestError:
         # The changes are past the table's retention.
-        _end_copy(client, table)
+        end_copy(client, table, table.id, _FOLLOWER)
         raise
+
+
+def has_same_fields(copy: Copy, schema: Schema) -> bool:
+    """Returns whether changes have the fields of the copy."""
+    return _names(schema) == _names(copy.schema)
 
 
 def _names(schema: Schema) -> list[tuple[int, str, object]]:
     return [(each.id, each.name, each.type) for each in schema.fields]
 
 
-def _begin_copy(client: Client, table: CreatedTable) -> Copy:
+def begin_copy(client: Client, table: CreatedTable) -> Copy:
+    """Returns a copy of the newest rows, as they are stored."""
     with client.instance.table(table.name).state.reading() as state:
         number, schema = state.number, state.schema
     query = Query(version=number, raw=True)
@@ -74,35 +83,49 @@ def _begin_copy(client: Client, table: CreatedTable) -> Copy:
     return Copy(table.id, number, schema, rows)
 
 
-def _end_copy(client: Client, table: CreatedTable) -> None:
-    """Ends the copy, whose rows have another schema or miss changes, and its follower."""
-    client.journal.copies.pop(table.id, None)
-    delete_follower(client.instance, table.name, _FOLLOWER)
+def end_copy(client: Client, table: CreatedTable, key: str, follower: str) -> None:
+    """Ends a copy, whose rows have another schema or miss changes, and its follower."""
+    client.journal.copies.pop(key, None)
+    delete_follower(client.instance, table.name, follower)
 
 
-def _apply_changes(client: Client, copy: Copy, changes: ChangeReader) -> None:
-    """Applies whole transactions, and stops after some changes or at the end."""
+def _receive_some(client: Client, copy: Copy, changes: ChangeReader) -> None:
+    """Receives some changes, or all until the end."""
     left = client.random.choice((2, 5, 1_000))
-    parts: list[Change] = []
     for change in changes:
-        if parts and parts[0].number != change.number:
-            _apply_transaction(copy, parts)
-            parts = []
-        parts.append(change)
+        receive(copy, change)
         left -= 1
         if left < 0:
-            return  # the last transaction may have more parts
-    if parts:
-        _apply_transaction(copy, parts)
+            return
+    receive_end(copy, changes)
+
+
+def receive(copy: Copy, change: Change) -> None:
+    """Keeps a change, and applies the transaction before it if that is complete.
+
+    A reader that is resumed may repeat a transaction, which replaces what was kept of it.
+    """
+    if copy.pending and copy.pending[0].number < change.number:
+        _apply_pending(copy)
+    elif copy.is_resumed:
+        copy.pending.clear()
+    copy.is_resumed = False
+    copy.pending.append(change)
+
+
+def receive_end(copy: Copy, changes: ChangeReader) -> None:
+    """Applies the last transaction, and those without changes after it."""
+    _apply_pending(copy)
     copy.number = max(copy.number, changes.position)
     copy.is_checked = False
 
 
-def _apply_transaction(copy: Copy, parts: Sequence[Change]) -> None:
-    for part in parts:
+def _apply_pending(copy: Copy) -> None:
+    for part in copy.pending:
         if part.number > copy.number:
             _apply_part(copy, part)
-    copy.number = max(copy.number, *(part.number for part in parts))
+    copy.number = max(copy.number, *(part.number for part in copy.pending), 0)
+    copy.pending.clear()
     copy.is_checked = False
 
 

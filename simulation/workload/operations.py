@@ -5,6 +5,7 @@ from simulation.workload import (
     bulk_imports,
     changes,
     copies,
+    feeds,
     ingests,
     messages,
     properties,
@@ -16,7 +17,7 @@ from simulation.workload.registry import OPERATIONS
 
 CORE = (
     *(tables, properties, ingests, transactions, changes, bulk_imports),
-    *(reads, messages, copies, background),
+    *(reads, messages, copies, feeds, background),
 )
 """The modules of the operations."""
 
