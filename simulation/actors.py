@@ -141,8 +141,7 @@ class Actors:
                 Random(),
                 self.journal,
                 self.catalogue,
-                self.instance.put_source,
-                self.instance.backup_location,
+                self.instance,
             )
             while self._next_steps[name] < count:
                 step = f"{name}.{self._next_steps[name]}"

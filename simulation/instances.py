@@ -6,6 +6,7 @@ from random import Random
 from typing import Protocol
 
 from simulation.processes import Processes
+from simulation.workload.client import Locations
 from sleeper.instance import Instance
 
 
@@ -17,8 +18,8 @@ class BackgroundProcess:
     run: Callable[[], None]
 
 
-class SimulatedInstance(Protocol):
-    """The instance of a history."""
+class SimulatedInstance(Locations, Protocol):
+    """The instance of a history, and where its clients keep what is not in it."""
 
     @property
     def processes(self) -> Processes:
@@ -28,10 +29,6 @@ class SimulatedInstance(Protocol):
     def failures(self) -> int:
         """How often the machine has started again, after which checks open the instance again."""
 
-    @property
-    def backup_location(self) -> str | None:
-        """Where clients back the instance up, if they can."""
-
     def create(self, values: Mapping[str, str]) -> None:
         """Creates the instance with some properties."""
 
@@ -40,9 +37,6 @@ class SimulatedInstance(Protocol):
 
     def open_to_check(self) -> Instance:
         """Opens the instance for checks, without faults."""
-
-    def put_source(self, name: str, content: bytes) -> str:
-        """Stores a file to be ingested, and returns the path by which processes read it."""
 
     def background(self, random: Random) -> list[BackgroundProcess]:
         """Returns the processes that do the instance's work."""

@@ -5,6 +5,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,6 +24,7 @@ from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
+from sleeper.stash.properties import STASH_BUCKET
 from sleeper.workers import lambda_function
 from sleeper.workers.worker import Worker, WorkerSettings
 
@@ -39,7 +41,6 @@ _ERRORS = (SleeperError, ClientError, BotoCoreError)
 class AwsInstance:
     """An instance in the simulated account of a world."""
 
-    backup_location = None
     failures = 0
 
     def __init__(self, world: World) -> None:
@@ -48,8 +49,6 @@ class AwsInstance:
         self.base = folder_of(os.getpid())
         remove_folder(os.getpid())
         self.base.mkdir()
-        # Operations that take a bucket's URL for a folder write there, not where the command runs.
-        os.chdir(self.base)
         world.trace.folder = str(self.base)
         tempfile.tempdir = str(self.base)
         self._idle_seconds = 1.0
@@ -63,7 +62,8 @@ class AwsInstance:
 
     def create(self, values: Mapping[str, str]) -> None:
         """Deploys the instance."""
-        deploy(self.services, _ID, {**values, **_PROPERTIES})
+        properties = deploy(self.services, _ID, {**values, **_PROPERTIES})
+        self._stashes = properties.get(STASH_BUCKET)
         self.functions = Functions(self.services, _PREFIX, self.world.now_ms)
 
     def open(self) -> Instance:
@@ -81,6 +81,15 @@ class AwsInstance:
         """Stores an object to be ingested, and returns its path."""
         self.services.s3.bucket(_SOURCES).put(name, content, self.world.now_ms())
         return f"s3://{_SOURCES}/{name}"
+
+    def destination(self, name: str) -> str:
+        """Returns a prefix of the bucket that tasks of stashes write to."""
+        return f"s3://{self._stashes}/{name}"
+
+    @property
+    def machine_folder(self) -> Path:
+        """A folder beside those of the processes' copies of states."""
+        return self.base
 
     def background(self, random: Random) -> list[BackgroundProcess]:
         """Returns containers of functions, which take what is due, and the starts of tasks."""

@@ -4,10 +4,11 @@ Its files are read by the product's reader, and by others: `gzip` and `json`, or
 """
 
 import gzip
+import io
 import json
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 
 import pyarrow.parquet as pq
 
@@ -35,9 +36,10 @@ _PLAIN = {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.STRING, Primitive
 def check_stashes(look: Look) -> None:
     """Checks the latest stash of each destination, and at the end all complete ones."""
     for name in look.observer.journal.destinations:
-        if not Path(name).is_dir():
+        try:
+            destination = open_to_read(name)
+        except NotFoundError:
             continue  # no stash has begun
-        destination = open_to_read(name)
         complete = {each.name for each in destination.roots() if each.success is not None}
         damaged = [each.damage for each in destination.roots() if each.damage]
         require(not damaged, _LATEST, "a stash is damaged", destination=name, damage=damaged)
@@ -86,8 +88,7 @@ def _check_table(
         unexpected=list((actual - expected).items())[:5],
     )
     require(table.rows == expected.total(), _ROWS, f"it counts {table.rows} rows", **details)
-    folder = Path(destination.name) / root / table.directory
-    files = sorted(folder.glob(f"*-{table.id}-*{table.format.suffix}"))
+    files = _read_files(destination, root, table)
     plain = _project(expected, table)
     others = (
         _read_json(files, table)
@@ -130,23 +131,34 @@ def _plain_names(table: StashedTable) -> list[str]:
     return [document_name(fields[at].name) for at in _plain_positions(table)]
 
 
-def _read_json(files: list[Path], table: StashedTable) -> Counter[Row]:
+def _read_files(destination: StashDestination, root: str, table: StashedTable) -> dict[str, bytes]:
+    """Returns the contents of a table's files by their names, in order."""
+    pattern = f"*-{table.id}-*{table.format.suffix}"
+    paths = [path for path, _ in destination.files(root, table.directory)]
+    named = {path.rpartition("/")[2]: path for path in paths}
+    return {
+        name: destination.root.read(path) for name, path in named.items() if fnmatch(name, pattern)
+    }
+
+
+def _read_json(files: Mapping[str, bytes], table: StashedTable) -> Counter[Row]:
     names, rows = _plain_names(table), Counter[Row]()
-    for file in files:
-        for line in gzip.decompress(file.read_bytes()).decode().splitlines():
+    for file, content in files.items():
+        for line in gzip.decompress(content).decode().splitlines():
             document = json.loads(line)
             missing = {each.name for each in DOCUMENT_FIELDS} - document.keys()
-            require(not missing, _ROWS, f"{file.name} has a document without {missing}")
+            require(not missing, _ROWS, f"{file} has a document without {missing}")
             rows[tuple(document.get(name) for name in names)] += 1
     return rows
 
 
-def _read_parquet(files: list[Path], table: StashedTable) -> Counter[Row]:
+def _read_parquet(files: Mapping[str, bytes], table: StashedTable) -> Counter[Row]:
     names, rows = _plain_names(table), Counter[Row]()
-    for file in files:
-        rows.update(batch_rows(pq.ParquetFile(file).read(names)) if names else ())
+    for content in files.values():
+        file = pq.ParquetFile(io.BytesIO(content))
+        rows.update(batch_rows(file.read(names)) if names else ())
         if not names:
-            rows[()] += pq.ParquetFile(file).metadata.num_rows
+            rows[()] += file.metadata.num_rows
     return rows
 
 

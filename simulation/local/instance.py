@@ -88,10 +88,14 @@ class LocalInstance:
         path.write_bytes(content)
         return str(path)
 
+    def destination(self, name: str) -> str:
+        """Returns a folder beside the instance's."""
+        return str(self.base / name)
+
     @property
-    def backup_location(self) -> str:
-        """A folder beside the instance's."""
-        return str(self.base / "backups")
+    def machine_folder(self) -> Path:
+        """The folder in which the instance's is."""
+        return self.base
 
     def background(self, random: Random) -> list[BackgroundProcess]:
         """Returns the process of `sleeper run`, which starts workers."""

@@ -36,6 +36,7 @@ from sleeper.properties.instance import (
     REGION,
 )
 from sleeper.properties.values import InstanceProperties, instance_properties
+from sleeper.stash.properties import STASHES
 from sleeper.systems import load, queues
 
 _REGION = "eu-west-2"
@@ -51,7 +52,7 @@ def deploy(services: Services, instance_id: str, values: Mapping[str, str]) -> I
     settings = instance_properties({ID.name: instance_id, **values})
     buckets = {
         bucket.place.name: f"{prefix}-{bucket.name}-{ACCOUNT}"
-        for bucket in (CONFIG, TABLE_DATA, QUERY_RESULTS)
+        for bucket in (CONFIG, TABLE_DATA, QUERY_RESULTS, STASHES)
     }
     for name in (*buckets.values(), "sources"):
         services.s3.create(name)

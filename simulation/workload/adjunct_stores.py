@@ -38,8 +38,8 @@ def _has_fitting_table(client: Client) -> bool:
 
 
 def _parent(client: Client) -> Path:
-    """Returns the folder of stores, beside the files to be ingested."""
-    return Path(f"{client.put_source('adjunct', b'')}.stores")
+    """Returns the folder of stores."""
+    return client.locations.machine_folder / "adjunct-stores"
 
 
 def _name(table: CreatedTable) -> str:

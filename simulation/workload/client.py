@@ -4,10 +4,12 @@ The *catalogue* has the tables that the workload created, which all clients of a
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from simulation.model.journal import Copy, Journal, Submission
 from simulation.model.tables import TableDefinition, TableKind
@@ -19,8 +21,22 @@ from sleeper.query.changes.reader import ChangeReader
 from sleeper.query.result import QueryResult
 from sleeper.schema.model import Schema
 
-PutSource = Callable[[str, bytes], str]
-"""Stores a file to be ingested, and returns the path by which the instance's processes read it."""
+
+class Locations(Protocol):
+    """Where clients keep what is not in the instance."""
+
+    @property
+    def machine_folder(self) -> Path:
+        """A folder of a machine on which all clients work."""
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """Stores a file to be ingested, and returns the path by which processes read it."""
+
+    def destination(self, name: str) -> str:
+        """Returns where stashes or backups of that name are written.
+
+        It is a folder or a prefix of a bucket, which the instance's own tasks may write too.
+        """
 
 
 @dataclass(slots=True)
@@ -106,8 +122,7 @@ class Client:
     random: Random
     journal: Journal
     catalogue: Catalogue
-    put_source: PutSource
-    backup_location: str | None = None
+    locations: Locations
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
     feeds: list[OpenFeed] = field(default_factory=list)
@@ -116,6 +131,10 @@ class Client:
     def new_id(self, what: str) -> str:
         """Returns a random id."""
         return f"{what}-{self.random.getrandbits(64):016x}"
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """Stores a file to be ingested, and returns the path by which processes read it."""
+        return self.locations.put_source(name, content)
 
     def choose_table(self) -> CreatedTable:
         """Returns a random table. The operation needs one."""

@@ -155,16 +155,12 @@ def _remove(copy: Copy, is_removed: Callable[[tuple[object, ...]], bool]) -> Non
         del copy.rows[row]
 
 
-def _has_backups(client: Client) -> bool:
-    return client.backup_location is not None and has_table(client)
-
-
-@operation(1, _has_backups)
+@operation(1, has_table)
 def make_backup(client: Client) -> None:
     """Backs up all tables, or one."""
-    assert client.backup_location is not None
+    location = client.locations.destination("backups")
     names = [client.choose_table().name] if client.random.random() < 0.5 else []
-    result = back_up(client.instance, client.backup_location, names, keep=_BACKUPS_KEPT)
+    result = back_up(client.instance, location, names, keep=_BACKUPS_KEPT)
     numbers = {each.name: each.number for each in result.tables}
-    client.journal.backups.append(Backup(client.backup_location, result.id, numbers))
+    client.journal.backups.append(Backup(location, result.id, numbers))
     del client.journal.backups[:-_BACKUPS_KEPT]

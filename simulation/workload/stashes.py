@@ -27,9 +27,7 @@ def _choose_destination(client: Client) -> str:
     """Returns a destination, perhaps a new one."""
     destinations = client.journal.destinations
     if len(destinations) < _DESTINATIONS_MAX:
-        # A new folder beside the files to be ingested.
-        marker = client.put_source(f"destination-{len(destinations) + 1}", b"")
-        destinations.append(f"{marker}.stash")
+        destinations.append(client.locations.destination(f"stashes-{len(destinations) + 1}"))
     return client.random.choice(destinations)
 
 

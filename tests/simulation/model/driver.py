@@ -49,8 +49,7 @@ class Driver:
             Random(seed),
             self.journal,
             Catalogue(),
-            self._put_source,
-            str(folder / "backups"),
+            self,
         )
         self.observer = Observer(self.instance, self.journal)
         self.checker = Checker(self.observer, self.random)
@@ -107,7 +106,17 @@ class Driver:
                 assert not [fault for table in done.tables for fault in table.faults]
                 check_backup(restored, backup, self.observer)
 
-    def _put_source(self, name: str, content: bytes) -> str:
+    @property
+    def machine_folder(self) -> Path:
+        """See `simulation.workload.client.Locations`."""
+        return self.folder
+
+    def destination(self, name: str) -> str:
+        """See `simulation.workload.client.Locations`."""
+        return str(self.folder / name)
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """See `simulation.workload.client.Locations`."""
         path = self.folder / "sources" / name
         path.write_bytes(content)
         return str(path)
