@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 # The product closes what nothing refers to, so cycles end at calls, not by counts of allocations.
 _CALLS_BETWEEN_COLLECTIONS = 250
+TIME_LIMIT = "time limit"
 START_SECONDS = 1_790_000_000.0
 """The time at which each history begins: in September 2026."""
 
@@ -166,6 +167,16 @@ class World:
             _set(self._operations, thread, before[0])
             _set(self._steps, thread, before[1])
 
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Kills the calling process at a call in the block that is later than so many seconds."""
+        process = self.scheduler.current.process
+        process.ends_at = self.scheduler.now + seconds
+        try:
+            yield
+        finally:
+            process.ends_at = None
+
     def kill(self, process: Process) -> None:
         """Ends a process, as `kill -9` does."""
         self.scheduler.kill(process)
@@ -211,6 +222,9 @@ class World:
         while self._paused.get(process, 0.0) > self.scheduler.now:
             self.scheduler.sleep(self._paused[process] - self.scheduler.now)
         self._may_die(thread, point, "before")
+        if process.signal is not None and thread is process.threads[0]:
+            handle, process.signal = process.signal, None
+            handle()
 
     def _end(self, thread: Thread, point: Point, error: Callable[[Fault], Exception]) -> None:
         seconds = self.faults.latency_seconds()
@@ -222,8 +236,10 @@ class World:
             raise error(Fault.LOST)
 
     def _may_die(self, thread: Thread, point: Point, when: str) -> None:
-        if self.faults.happens(KILLED, point):
-            self.note(thread, f"{KILLED} {when} {point.call}")
+        ends_at = thread.process.ends_at
+        is_over = ends_at is not None and self.scheduler.now >= ends_at
+        if is_over or self.faults.happens(KILLED, point):
+            self.note(thread, f"{TIME_LIMIT if is_over else KILLED} {when} {point.call}")
             self.kill(thread.process)
             raise Killed(thread.process.name)
 

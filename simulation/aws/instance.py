@@ -2,18 +2,15 @@
 
 import os
 import tempfile
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
+from simulation.aws.tasks import ERRORS, TaskProcesses
 from simulation.instances import BackgroundProcess
 from simulation.processes import Processes
-from simulation.services.control import Task
 from simulation.services.deployment import deploy
 from simulation.services.lambdas import Functions, Source
 from simulation.services.world import Services
@@ -22,11 +19,8 @@ from simulation.world import World
 from sleeper.aws.instance import STATE_FOLDER_VARIABLE, open_aws_instance
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
-from sleeper.jobs.event import new_task_id
-from sleeper.jobs.queue import QueueName
 from sleeper.stash.properties import STASH_BUCKET
 from sleeper.workers import lambda_function
-from sleeper.workers.worker import Worker, WorkerSettings
 
 _ID = "simulated"
 _PREFIX = f"sleeper-{_ID}-"
@@ -34,8 +28,7 @@ _SOURCES = "sources"
 # No cluster takes part.
 _PROPERTIES = {"sleeper.default.table.ingest.batcher.ingest.queue": "standard_ingest"}
 _CONTAINERS = (1, 2, 4)
-_IDLE_STOP_SECONDS = 300.0
-_ERRORS = (SleeperError, ClientError, BotoCoreError)
+_LOOKS_PER_PERIOD = 4
 
 
 class AwsInstance:
@@ -64,7 +57,7 @@ class AwsInstance:
         """Deploys the instance."""
         properties = deploy(self.services, _ID, {**values, **_PROPERTIES})
         self._stashes = properties.get(STASH_BUCKET)
-        self.functions = Functions(self.services, _PREFIX, self.world.now_ms)
+        self.functions = Functions(self.services, _PREFIX, self.world.limited)
 
     def open(self) -> Instance:
         """Opens the instance for the calling process."""
@@ -103,8 +96,9 @@ class AwsInstance:
         ]
 
     def set_idle_seconds(self, seconds: float) -> None:
-        """Sets how often containers and tasks look for work."""
+        """Sets how often containers and tasks look for work, and rules start functions."""
         self._idle_seconds = seconds
+        self.functions.period_ms_min = int(seconds * _LOOKS_PER_PERIOD * 1000)
 
     def wait_for_work(self) -> None:
         """Waits before the next look for work."""
@@ -118,28 +112,12 @@ class AwsInstance:
     def _start_tasks(self) -> None:
         """Starts a process for each task that ECS was asked to run."""
         tasks = self.services.control.tasks
+        started = TaskProcesses(self.world, self, tasks)
         while True:
             while tasks.pending:
-                self._start_task(tasks.pending.popleft())
+                task = tasks.pending.popleft()
+                started.start(task, self.functions.task_kind(task))
             self.wait_for_work()
-
-    def _start_task(self, task: Task) -> None:
-        kind = self.functions.task_kind(task)
-
-        def run() -> None:
-            try:
-                with suppress(*_ERRORS):
-                    instance = self.open()
-                    settings = WorkerSettings(
-                        kind.value, (QueueName(kind.value),), 20.0, _IDLE_STOP_SECONDS
-                    )
-                    Worker(instance, new_task_id(), threading.Event(), settings).run()
-                    instance.close()
-            finally:
-                # ECS notices the end of a task, whatever ended it.
-                self.services.control.tasks.stop(task.arn)
-
-        self.processes.start("task", run)
 
 
 class _Container:
@@ -158,14 +136,16 @@ class _Container:
 
     def _run_due(self, instance: Instance) -> bool:
         functions = self._owner.functions
-        for rule in functions.due_rules():
-            with self._owner.world.operating(rule.name, ""), suppress(*_ERRORS):
-                functions.run(rule, instance)
+        invocation = functions.take_invocation()
+        if invocation is not None:
+            with self._owner.world.operating(invocation.rule.name, ""), suppress(*ERRORS):
+                functions.run(invocation, instance)
+            return True
         sources = [each for each in functions.sources if functions.has_messages(each)]
         if sources:
             self._deliver(self._random.choice(sources), instance)
         return bool(sources)
 
     def _deliver(self, source: Source, instance: Instance) -> None:
-        with self._owner.world.operating(source.queue, ""), suppress(*_ERRORS):
+        with self._owner.world.operating(source.queue, ""), suppress(*ERRORS):
             self._owner.functions.deliver_once(source, instance)

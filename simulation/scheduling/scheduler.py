@@ -30,12 +30,18 @@ class Machine:
 
 @dataclass(eq=False)
 class Process:
-    """A simulated process. Faults happen to all but those that observe the others."""
+    """A simulated process. Faults happen to all but those that observe the others.
+
+    At its first call after `ends_at` it is killed. `signal` is the handler of a signal that has
+    arrived, which its first thread runs at its next call.
+    """
 
     name: str
     machine: Machine
     meets_faults: bool = True
     is_dead: bool = False
+    ends_at: float | None = None
+    signal: Callable[[], object] | None = None
     threads: "list[Thread]" = field(default_factory=list)
 
 

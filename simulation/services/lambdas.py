@@ -1,12 +1,14 @@
 """What starts the functions of a simulated instance: messages of queues, and schedules.
 
-A *source* gives the messages of a queue to a function, a *rule* starts one on a schedule. The
-caller steps both, each run in a process of its world: `deliver_once(source, instance)` and
-`run(rule, instance)`. Here is no thread, and the real handlers run in the caller's.
+A *source* gives the messages of a queue to a function. A *rule* invokes one on a schedule: an
+*invocation* waits until a container takes it. The caller steps both, each run in a process of its
+world: `deliver_once(source, instance)` and `run(invocation, instance)`. Here is no thread, and the
+real handlers run in the caller's. A run that reaches its time limit ends with its process.
 
 A function that ends with an error, or not at all, leaves its messages in flight until their
 visibility timeout, as Lambda does. Of a run that reports failures, the other messages are deleted.
-Not simulated: streams of DynamoDB, and Lambda's own retries of scheduled runs.
+Lambda repeats an invocation that failed, and runs some twice.
+Not simulated: streams of DynamoDB.
 """
 
 import importlib
@@ -14,7 +16,8 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,12 @@ DECLARED: Mapping[str, Any] = json.loads(Path(__file__).with_name("functions.jso
 """Queues, sources and rules by the names without the instance's prefix. See `templates`."""
 
 _TASK = "-task"
+# The part of invocations that Lambda runs twice.
+_TWICE = 0.01
+_RETRY_MS = 60_000
+
+TimeLimit = Callable[[float], AbstractContextManager[None]]
+"""Makes a context that ends the calling process if it is not left in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +79,43 @@ class Source:
 
 @dataclass(slots=True)
 class Rule:
-    """A rule that starts a function every `minutes`."""
+    """A rule that invokes a function every `minutes`, and again if that fails.
+
+    Lambda drops an invocation that is older than `age_seconds_max`.
+    """
 
     name: str
     minutes: int
+    retries: int
+    age_seconds_max: int
     function: Function
     started_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A run of a rule's function that Lambda has accepted, from `due_ms` on."""
+
+    rule: Rule
+    accepted_ms: int
+    due_ms: int
+    failures: int = 0
+
+
 @dataclass(slots=True)
 class Functions:
-    """The functions of an instance whose resources have a prefix such as `sleeper-x-`."""
+    """The functions of an instance whose resources have a prefix such as `sleeper-x-`.
+
+    Rules have periods of at least `period_ms_min`, so that a long history has fewer runs.
+    """
 
     services: Services
     prefix: str
-    now_ms: Callable[[], int]
+    limit: TimeLimit
+    period_ms_min: int = 0
     sources: Sequence[Source] = field(init=False)
     rules: Sequence[Rule] = field(init=False)
+    _invocations: list[Invocation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Enables all rules, which first start after their period."""
@@ -95,11 +124,15 @@ class Functions:
             for each in DECLARED["sources"]
         ]
         self.rules = [
-            Rule(each["name"], each["minutes"], Function(**each["function"]), self.now_ms())
+            Rule(**{**each, "function": Function(**each["function"]), "started_ms": self.now_ms()})
             for each in DECLARED["rules"]
         ]
         for rule in self.rules:
             self.services.control.rules[self.prefix + rule.name] = True
+
+    def now_ms(self) -> int:
+        """Returns the time of AWS."""
+        return self.services.calls.now_ms()
 
     def has_messages(self, source: Source) -> bool:
         """Returns whether `deliver_once` would start a run."""
@@ -124,24 +157,49 @@ class Functions:
             ).get("Messages", [])
             if messages:
                 event = {"Records": [_record(each, queue.arn) for each in messages]}
-                response = source.function.run(instance, event, self.now_ms)
+                with self.limit(source.function.timeout_seconds):
+                    response = source.function.run(instance, event, self.now_ms)
                 self._delete(client, queue.url, messages, response)
         finally:
             source.running -= 1
         return len(messages)
 
-    def due_rules(self) -> list[Rule]:
-        """Returns the rules whose time has come, and marks them as started."""
+    def take_invocation(self) -> Invocation | None:
+        """Returns an invocation that is due, which the caller runs, or None."""
         now_ms = self.now_ms()
-        enabled = self.services.control.rules
-        due = [r for r in self.rules if now_ms - r.started_ms >= r.minutes * 60_000]
-        for rule in due:
-            rule.started_ms = now_ms
-        return [rule for rule in due if enabled[self.prefix + rule.name]]
+        self._invoke_due_rules(now_ms)
+        self._invocations = [
+            each
+            for each in self._invocations
+            if now_ms - each.accepted_ms <= each.rule.age_seconds_max * 1000
+        ]
+        due = next((each for each in self._invocations if each.due_ms <= now_ms), None)
+        if due is not None:
+            self._invocations.remove(due)
+        return due
 
-    def run(self, rule: Rule, instance: Instance) -> Any:
-        """Runs the function of a rule, and returns its response."""
-        return rule.function.run(instance, {}, self.now_ms)
+    def _invoke_due_rules(self, now_ms: int) -> None:
+        for rule in self.rules:
+            if now_ms - rule.started_ms < max(rule.minutes * 60_000, self.period_ms_min):
+                continue
+            rule.started_ms = now_ms
+            if self.services.control.rules[self.prefix + rule.name]:
+                count = 2 if self.services.calls.choose(_TWICE) else 1
+                self._invocations += [Invocation(rule, now_ms, now_ms)] * count
+
+    def run(self, invocation: Invocation, instance: Instance) -> Any:
+        """Runs an invocation, and returns its response. Lambda repeats one that failed."""
+        function = invocation.rule.function
+        try:
+            with self.limit(function.timeout_seconds):
+                return function.run(instance, {}, self.now_ms)
+        except BaseException:  # also the end of the container
+            failures = invocation.failures + 1
+            if failures <= invocation.rule.retries:
+                due_ms = self.now_ms() + failures * _RETRY_MS
+                again = replace(invocation, due_ms=due_ms, failures=failures)
+                self._invocations.append(again)
+            raise
 
     def task_kind(self, task: Task) -> JobKind:
         """Returns the kind of jobs for which `sleeper.workers.task.run_task` runs."""

@@ -67,6 +67,8 @@ def _rules(resources: Mapping[str, Resource], prefix: str) -> Iterator[dict[str,
         yield {
             "name": properties["Name"].removeprefix(prefix),
             "minutes": _minutes(properties["ScheduleExpression"]),
+            "retries": target["RetryPolicy"]["MaximumRetryAttempts"],
+            "age_seconds_max": target["RetryPolicy"]["MaximumEventAgeInSeconds"],
             "function": _function(function),
         }
 

@@ -51,12 +51,12 @@ class Services:
         self.sqs = QueueService()
         self.s3 = ObjectService(calls.now_ms, folder)
         self.control = Control()
-        self._calls = calls
+        self.calls = calls
         self._sleep = sleep
 
     def client(self, service: str, config: Config | None = None) -> Any:
         """Returns a new client of a service, such as `sqs`."""
-        requests = Requests(self._calls, self._sleep, service, _attempts(config))
+        requests = Requests(self.calls, self._sleep, service, _attempts(config))
         if service == "dynamodb":
             return DynamoClient(self.dynamo, requests)
         if service == "sqs":
@@ -69,7 +69,7 @@ class Services:
 
     def store(self, name: str, **settings: Any) -> SimulatedStore:
         """Returns a store of a bucket, with the settings of `S3Store`."""
-        return open_store(self.s3, self._calls, self._sleep, name, **settings)
+        return open_store(self.s3, self.calls, self._sleep, name, **settings)
 
     @contextmanager
     def install(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sleeper
+from simulation.scheduling.scheduler import Killed
 from simulation.services.deployment import deploy
 from simulation.services.lambdas import Function, Functions, Source
 from simulation.services.world import Services
@@ -44,9 +45,9 @@ class Account:
         """Passes time, and runs what becomes due in it, until all queues are empty."""
         for _ in range(minutes):
             self.world.pass_seconds(60)
-            for rule in self.functions.due_rules():
-                self.functions.run(rule, self.instance)
-                self.started[rule.name] += 1
+            while invocation := self.functions.take_invocation():
+                self.functions.run(invocation, self.instance)
+                self.started[invocation.rule.name] += 1
             while sum([self.deliver(source) for source in self.functions.sources]):
                 pass
             self.run_tasks()
@@ -75,7 +76,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
     with services.install():
         monkeypatch.setenv(STATE_FOLDER_VARIABLE, str(tmp_path / "state"))
         deploy(services, "simulated", {"sleeper.engine.threads": "1"})
-        functions = Functions(services, PREFIX, world.now_ms)
+        functions = Functions(services, PREFIX, world.limited)
         with closing(open_aws_instance("simulated", world.now_ms)) as instance:
             yield Account(world, services, instance, functions, Counter())
 
@@ -110,12 +111,18 @@ def test_rules_that_are_switched_off_start_nothing(account: Account) -> None:
 
 @pytest.fixture
 def batches(account: Account, monkeypatch: pytest.MonkeyPatch) -> tuple[Source, list[list[str]]]:
-    """A source of a FIFO queue, and the bodies of its runs; body `bad` fails, `broken` all."""
+    """A source of a FIFO queue, and the bodies of its runs.
+
+    Body `bad` fails, `broken` all, and with `slow` the run makes its call after its limit.
+    """
     (source,) = (s for s in account.functions.sources if s.queue == "transaction-commits.fifo")
     runs: list[list[str]] = []
 
     def run(_function: Function, _instance: object, event: Mapping[str, Any], _now: object) -> Any:
         runs.append([record["body"] for record in event["Records"]])
+        if "slow" in runs[-1]:
+            account.world.pass_seconds(source.function.timeout_seconds)
+            account.instance.jobs.queue(QueueName.COMMITS).counts()
         if "broken" in runs[-1]:
             raise ZeroDivisionError
         failed = [r["messageId"] for r in event["Records"] if r["body"] == "bad"]
@@ -151,6 +158,61 @@ def test_a_function_that_ends_with_an_error_keeps_its_messages_in_flight(
     with pytest.raises(ZeroDivisionError):
         account.deliver(source)
     assert (len(runs), source.running) == (2, 0)
+
+
+def test_a_run_ends_with_its_container_at_its_time_limit(
+    account: Account, batches: tuple[Source, list[list[str]]]
+) -> None:
+    source, runs = batches
+    account.instance.jobs.queue(QueueName.COMMITS).send("slow", group="g")
+    for count in (1, 2):
+        with pytest.raises(Killed):
+            account.deliver(source)
+        assert (len(runs), source.running, account.deliver(source)) == (count, 0, 0)
+        account.world.pass_seconds(360)
+
+
+@pytest.fixture
+def invocations(account: Account, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Minutes at which the function of state snapshots fails, whose rule is the only one."""
+    minutes: list[int] = []
+    start_ms = account.world.now
+    account.functions.rules = [r for r in account.functions.rules if r.name == "state-snapshots"]
+
+    def run(*_: object) -> None:
+        minutes.append((account.world.now - start_ms) // 60_000)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Function, "run", run)
+    return minutes
+
+
+def run_due(account: Account, minutes: int) -> None:
+    """Runs what is due in each of the minutes."""
+    for _ in range(minutes):
+        account.world.pass_seconds(60)
+        while invocation := account.functions.take_invocation():
+            with pytest.raises(ZeroDivisionError):
+                account.functions.run(invocation, account.instance)
+
+
+def test_lambda_repeats_a_failed_invocation_twice(account: Account, invocations: list[int]) -> None:
+    run_due(account, 119)
+    assert invocations == [60, 61, 63]
+    run_due(account, 2)
+    assert invocations[3:] == [120, 121]
+
+
+def test_lambda_runs_some_invocations_twice_and_drops_old_ones(
+    account: Account, invocations: list[int]
+) -> None:
+    account.world.chosen = lambda probability: probability == 0.01
+    run_due(account, 60)
+    assert invocations == [60, 60]
+    account.world.pass_seconds(2 * 3600)
+    account.world.chosen = lambda _probability: False
+    run_due(account, 1)
+    assert invocations == [60, 60, 181]
 
 
 def test_a_source_has_a_maximum_of_concurrent_runs(

@@ -1,11 +1,13 @@
 """A world with faults that tests choose, at a time that they pass."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from simulation.calls import Call, Fault
+from simulation.scheduling.scheduler import Killed
 from simulation.services.world import Services
 from tests.clock import START_MS
 
@@ -30,10 +32,14 @@ class World:
     folder: Path = Path()
     watch: Callable[[Call], object] = lambda _call: None
 
+    ends: int | None = None
+
     def __call__(
         self, call: Call, effect: Callable[[], T], error: Callable[[Fault], Exception]
     ) -> T:
         self.made.append(str(call))
+        if self.ends is not None and self.now >= self.ends:
+            raise Killed(str(call))
         fault = self.faults.pop(0) if self.faults else self.fail(call)
         if fault is not None and fault is not Fault.LOST:
             raise error(fault)
@@ -53,6 +59,15 @@ class World:
         """Passes time, as a wait does."""
         self.waits.append(seconds)
         self.now += int(seconds * 1000)
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Ends the process of the block at a call that is later than so many seconds."""
+        self.ends = self.now + int(seconds * 1000)
+        try:
+            yield
+        finally:
+            self.ends = None
 
     def services(self, folder: Path | None = None) -> Services:
         """Returns services in this world, with objects in a folder."""
