@@ -60,6 +60,11 @@ class TableDefinition:
     age_ms: int | None = None
 
     @property
+    def has_plain_keys(self) -> bool:
+        """Whether the values of row keys are those of JSON."""
+        return all(each.type in (INT, LONG, STRING) for each in self.schema.row_keys)
+
+    @property
     def schema_text(self) -> str:
         return schema_to_json(self.schema)
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from simulation.model.journal import Copy, Journal, Submission
 from simulation.model.tables import TableDefinition, TableKind
+from simulation.workload.web import WebServer
 from sleeper.api.reader import TableReader
 from sleeper.api.table import Table
 from sleeper.errors import InvalidRequestError, SleeperError
@@ -127,6 +128,7 @@ class Client:
     readers: list[OpenReader] = field(default_factory=list)
     feeds: list[OpenFeed] = field(default_factory=list)
     queries: list[SentQuery] = field(default_factory=list)
+    server: WebServer | None = None
 
     def new_id(self, what: str) -> str:
         """Returns a random id."""
@@ -155,6 +157,9 @@ class Client:
         self.streams.clear()
         self.readers.clear()
         self.feeds.clear()
+        if self.server is not None:
+            self.server.close()
+            self.server = None
 
     def schema(self, table: CreatedTable) -> Schema:
         """Returns the newest schema of a table."""

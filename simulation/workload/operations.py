@@ -6,6 +6,7 @@ from simulation.workload import (
     changes,
     copies,
     feeds,
+    http,
     ingests,
     messages,
     properties,
@@ -17,7 +18,7 @@ from simulation.workload.registry import OPERATIONS
 
 CORE = (
     *(tables, properties, ingests, transactions, changes, bulk_imports),
-    *(reads, messages, copies, feeds, background),
+    *(reads, messages, copies, feeds, http, background),
 )
 """The modules of the operations."""
 

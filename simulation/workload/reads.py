@@ -31,12 +31,14 @@ def _all_rows(result: QueryResult) -> Counter[tuple[object, ...]]:
         return Counter(row for batch in result for row in batch_rows(batch))
 
 
-def _number(client: Client, table: CreatedTable) -> int:
+def newest_number(client: Client, table: CreatedTable) -> int:
+    """Returns the number of the newest version."""
     with client.instance.table(table.name).state.reading() as state:
         return int(state.number)
 
 
-def _random_version(client: Client, table: CreatedTable) -> int:
+def random_version(client: Client, table: CreatedTable) -> int:
+    """Returns a version that can be read."""
     with client.instance.table(table.name).state.reading() as state:
         return client.random.randint(state.oldest_version, state.number)
 
@@ -48,7 +50,7 @@ def _random_columns(client: Client, schema: Schema) -> tuple[str, ...] | None:
     return tuple(client.random.sample(names, client.random.randint(1, len(names))))
 
 
-def _likely_keys(client: Client, table: CreatedTable, schema: Schema) -> Sequence[Key]:
+def likely_keys(client: Client, table: CreatedTable, schema: Schema) -> Sequence[Key]:
     """Returns a few keys, most of which were submitted for the table."""
     names = [each.name for each in schema.row_keys]
     jobs = [each for each in client.journal.ingests.values() if each.table_id == table.id]
@@ -69,8 +71,8 @@ def query_newest(client: Client) -> None:
     """Reads the newest rows, of all keys or a few, without filters that depend on the clock."""
     tables = [each for each in client.catalogue.active() if each.definition.age_ms is None]
     table = client.random.choice(tables)
-    schema, first = client.schema(table), _number(client, table)
-    keys = _likely_keys(client, table, schema) if client.random.random() < 0.7 else None
+    schema, first = client.schema(table), newest_number(client, table)
+    keys = likely_keys(client, table, schema) if client.random.random() < 0.7 else None
     columns = _random_columns(client, schema)
     regions = None if keys is None else make_key_regions(schema, keys)
     rows = _all_rows(open_query(client.instance, table.name, Query(regions, columns)))
@@ -79,7 +81,7 @@ def query_newest(client: Client) -> None:
             table_id=table.id,
             what="query of the newest version",
             first=first,
-            last=_number(client, table),
+            last=newest_number(client, table),
             rows=rows,
             keys=None if keys is None else frozenset(keys),
             columns=columns,
@@ -92,7 +94,7 @@ def query_newest(client: Client) -> None:
 def query_version(client: Client) -> None:
     """Reads all rows as of a version."""
     table = client.choose_table()
-    version = _random_version(client, table)
+    version = random_version(client, table)
     rows = _all_rows(open_query(client.instance, table.name, Query(version=version)))
     _record(client, table, "query of a version", version, rows)
 
@@ -137,7 +139,7 @@ def _may_open_stream(client: Client) -> bool:
 def open_stream(client: Client) -> None:
     """Starts a query of a version, whose batches later operations read."""
     table = client.choose_table()
-    version = _random_version(client, table)
+    version = random_version(client, table)
     result = open_query(client.instance, table.name, Query(version=version))
     client.streams.append(OpenStream(table, version, result))
 
@@ -204,7 +206,7 @@ def hold_version(client: Client) -> None:
     """Keeps a version from garbage collection for a time."""
     table = client.choose_table()
     store = client.instance.table(table.name).state
-    version, hold_id = _random_version(client, table), client.new_id("hold")
+    version, hold_id = random_version(client, table), client.new_id("hold")
     expiry_ms = client.instance.clock() + client.random.choice(_HOLD_SECONDS) * 1000
     store.commit_or_raise(CreateHold(hold_id, "the workload", version, expiry_ms))
     client.journal.pins[hold_id] = Pin(table.id, version, expiry_ms, "the workload")

@@ -41,7 +41,7 @@ def write_file(rows: pa.Table, schema: Schema, options: SourceOptions, random: R
     if options.format is FileFormat.CSV:
         return _write_csv(rows, schema, options.delimiter or ",")
     if options.format is FileFormat.JSON:
-        return _write_json(rows, schema)
+        return write_json_lines(rows, schema)
     content = io.BytesIO()
     pq.write_table(rows, content, row_group_size=random.choice(_ROW_GROUPS))
     return content.getvalue()
@@ -72,7 +72,8 @@ def _cell(value: Value, is_map: bool) -> str | _Unquoted:
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 
-def _write_json(rows: pa.Table, schema: Schema) -> bytes:
+def write_json_lines(rows: pa.Table, schema: Schema) -> bytes:
+    """Returns rows as JSON lines."""
     maps = _maps(schema)
     lines = [
         json.dumps({name: _plain(value, name in maps) for name, value in row.items()})
