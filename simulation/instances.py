@@ -6,7 +6,7 @@ from random import Random
 from typing import Protocol
 
 from simulation.processes import Processes
-from simulation.workload.client import Locations
+from simulation.workload.client import Environment
 from sleeper.instance import Instance
 
 
@@ -18,8 +18,8 @@ class BackgroundProcess:
     run: Callable[[], None]
 
 
-class SimulatedInstance(Locations, Protocol):
-    """The instance of a history, and where its clients keep what is not in it."""
+class SimulatedInstance(Environment, Protocol):
+    """The instance of a history, and what its clients use beside it."""
 
     @property
     def processes(self) -> Processes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from simulation.aws import exporter_wheel
 from simulation.aws.tasks import ERRORS, TaskProcesses
 from simulation.instances import BackgroundProcess
 from simulation.processes import Processes
@@ -16,9 +17,11 @@ from simulation.services.lambdas import Functions, Source
 from simulation.services.world import Services
 from simulation.surroundings import folder_of, remove_folder
 from simulation.world import World
+from sleeper.aws.config_bucket import deployed_value
 from sleeper.aws.instance import STATE_FOLDER_VARIABLE, open_aws_instance
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
+from sleeper.properties.deployed import CONFIG_BUCKET
 from sleeper.stash.properties import STASH_BUCKET
 from sleeper.workers import lambda_function
 
@@ -57,6 +60,9 @@ class AwsInstance:
         """Deploys the instance."""
         properties = deploy(self.services, _ID, {**values, **_PROPERTIES})
         self._stashes = properties.get(STASH_BUCKET)
+        config = self.services.s3.bucket(deployed_value(properties, CONFIG_BUCKET))
+        path = f"code/{exporter_wheel.FILE_NAME}"
+        config.put(path, exporter_wheel.make_wheel(), self.world.now_ms())
         self.functions = Functions(self.services, _PREFIX, self.world.limited)
 
     def open(self) -> Instance:
@@ -78,6 +84,11 @@ class AwsInstance:
     def destination(self, name: str) -> str:
         """Returns a prefix of the bucket that tasks of stashes write to."""
         return f"s3://{self._stashes}/{name}"
+
+    @property
+    def exporter(self) -> str:
+        """The name that the wheel registers."""
+        return exporter_wheel.EXPORTER
 
     @property
     def machine_folder(self) -> Path:

@@ -15,6 +15,7 @@ from simulation.local.disk import MachineDisk
 from simulation.local.ports import with_simulated_ports
 from simulation.processes import Processes
 from simulation.surroundings import folder_of, remove_folder
+from simulation.systems.receiver import EXPORTER
 from simulation.world import World
 from sleeper.errors import UnavailableError
 from sleeper.export_queue import queue_worker, worker_process
@@ -91,6 +92,11 @@ class LocalInstance:
     def destination(self, name: str) -> str:
         """Returns a folder beside the instance's."""
         return str(self.base / name)
+
+    @property
+    def exporter(self) -> str:
+        """The name of the module and the class."""
+        return EXPORTER
 
     @property
     def machine_folder(self) -> Path:

@@ -112,6 +112,10 @@ class RecordingExporter:
             raise RefusedExportsError(dict.fromkeys(refused, "simulated: refused"))
 
 
+EXPORTER = f"python:{RecordingExporter.__module__}:{RecordingExporter.__qualname__}"
+"""The name of the exporter in an instance that imports modules."""
+
+
 def _choose_refused(calls: Calls, count: int) -> list[int]:
     if calls.choose(_REFUSE_ALL_PROBABILITY):
         return list(range(count))

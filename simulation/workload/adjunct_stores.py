@@ -39,7 +39,7 @@ def _has_fitting_table(client: Client) -> bool:
 
 def _parent(client: Client) -> Path:
     """Returns the folder of stores."""
-    return client.locations.machine_folder / "adjunct-stores"
+    return client.environment.machine_folder / "adjunct-stores"
 
 
 def _name(table: CreatedTable) -> str:

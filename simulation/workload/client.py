@@ -23,8 +23,12 @@ from sleeper.query.result import QueryResult
 from sleeper.schema.model import Schema
 
 
-class Locations(Protocol):
-    """Where clients keep what is not in the instance."""
+class Environment(Protocol):
+    """What clients use beside the instance: folders, files, and an exporter."""
+
+    @property
+    def exporter(self) -> str:
+        """The name by which the instance has `simulation.systems.receiver.RecordingExporter`."""
 
     @property
     def machine_folder(self) -> Path:
@@ -123,7 +127,7 @@ class Client:
     random: Random
     journal: Journal
     catalogue: Catalogue
-    locations: Locations
+    environment: Environment
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
     feeds: list[OpenFeed] = field(default_factory=list)
@@ -136,7 +140,7 @@ class Client:
 
     def put_source(self, name: str, content: bytes) -> str:
         """Stores a file to be ingested, and returns the path by which processes read it."""
-        return self.locations.put_source(name, content)
+        return self.environment.put_source(name, content)
 
     def choose_table(self) -> CreatedTable:
         """Returns a random table. The operation needs one."""

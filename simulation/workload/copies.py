@@ -158,7 +158,7 @@ def _remove(copy: Copy, is_removed: Callable[[tuple[object, ...]], bool]) -> Non
 @operation(1, has_table)
 def make_backup(client: Client) -> None:
     """Backs up all tables, or one."""
-    location = client.locations.destination("backups")
+    location = client.environment.destination("backups")
     names = [client.choose_table().name] if client.random.random() < 0.5 else []
     result = back_up(client.instance, location, names, keep=_BACKUPS_KEPT)
     numbers = {each.name: each.number for each in result.tables}

@@ -1,6 +1,6 @@
 """Operations of export queues: creation, drains, pauses, redrives, deletion."""
 
-from simulation.systems.receiver import NAME_OPTION, RecordingExporter
+from simulation.systems.receiver import NAME_OPTION
 from simulation.workload.client import Client
 from simulation.workload.registry import operation
 from sleeper.export_queue import control
@@ -36,7 +36,7 @@ def create_export_queue(client: Client) -> None:
         on="snapshot" if table.is_snapshot else "ingest",
         keys=keys if random.random() < 0.7 else keys[:1],
         values=values,
-        exporter=RecordingExporter,
+        exporter=client.environment.exporter,
         options={NAME_OPTION: name},
         buckets=random.choice(_BUCKETS),
         buffer_bytes=random.choice((1, 1000, 1_000_000)),

@@ -27,7 +27,7 @@ def _choose_destination(client: Client) -> str:
     """Returns a destination, perhaps a new one."""
     destinations = client.journal.destinations
     if len(destinations) < _DESTINATIONS_MAX:
-        destinations.append(client.locations.destination(f"stashes-{len(destinations) + 1}"))
+        destinations.append(client.environment.destination(f"stashes-{len(destinations) + 1}"))
     return client.random.choice(destinations)
 
 

@@ -10,6 +10,7 @@ from simulation.checks.derived import check_backup
 from simulation.checks.settled import check_settled
 from simulation.model.journal import Journal
 from simulation.model.observer import Observer, observed_trims
+from simulation.systems.receiver import EXPORTER
 from simulation.workload.background import work_once
 from simulation.workload.client import Catalogue, Client
 from simulation.workload.operations import OPERATIONS
@@ -106,17 +107,19 @@ class Driver:
                 assert not [fault for table in done.tables for fault in table.faults]
                 check_backup(restored, backup, self.observer)
 
+    exporter = EXPORTER
+
     @property
     def machine_folder(self) -> Path:
-        """See `simulation.workload.client.Locations`."""
+        """See `simulation.workload.client.Environment`."""
         return self.folder
 
     def destination(self, name: str) -> str:
-        """See `simulation.workload.client.Locations`."""
+        """See `simulation.workload.client.Environment`."""
         return str(self.folder / name)
 
     def put_source(self, name: str, content: bytes) -> str:
-        """See `simulation.workload.client.Locations`."""
+        """See `simulation.workload.client.Environment`."""
         path = self.folder / "sources" / name
         path.write_bytes(content)
         return str(path)
