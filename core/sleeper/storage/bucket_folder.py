@@ -14,6 +14,7 @@ from obstore.store import S3Store
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.files import StoredObject
+from sleeper.retries import Backoff, retry
 from sleeper.storage.bucket import (
     Bucket,
     describe_store_error,
@@ -70,11 +71,7 @@ def upload_file(store: S3Store, path: str, file: Path) -> None:
 def create_object(store: S3Store, path: str, content: bytes) -> bool:
     """Puts a small object. Returns False if the name is taken."""
     with _upload_errors(store, path):
-        try:
-            obstore.put(store, path, content, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            return False
-    return True
+        return _put_free(store, path, content) is None
 
 
 def put_object(store: S3Store, path: str, content: bytes) -> None:
@@ -89,12 +86,37 @@ def _put_new(store: S3Store, path: str, content: bytes) -> None:
     The store retries a put after an error or a lost response. If the first put succeeded, the
     retry fails because the name is taken by the same bytes.
     """
-    try:
-        obstore.put(store, path, content, mode="create", use_multipart=False)
-    except AlreadyExistsError:
-        existing = obstore.get(store, path)
-        if existing.meta["size"] != len(content) or bytes(existing.bytes()) != content:
-            raise
+    existing = _put_free(store, path, content)
+    if existing is None:
+        return
+    if existing.meta["size"] != len(content) or bytes(existing.bytes()) != content:
+        raise UnavailableError(f"cannot write {_url_of(store, path)}: the object already exists")
+
+
+class _PutInFlightError(UnavailableError):
+    """Another put of the name was in flight."""
+
+
+def _put_free(store: S3Store, path: str, content: bytes) -> "obstore.GetResult | None":
+    """Puts an object. Returns the one that has the name if the name is taken.
+
+    S3 also refuses a put while another one of the name is in flight, and that one may fail. obstore
+    raises the same error for both, so the put is repeated if no object exists.
+    """
+
+    def attempt() -> "obstore.GetResult | None":
+        try:
+            obstore.put(store, path, content, mode="create", use_multipart=False)
+        except AlreadyExistsError as error:
+            try:
+                return obstore.get(store, path)
+            except (ObjectNotFoundError, FileNotFoundError):
+                raise _PutInFlightError(
+                    f"cannot write {_url_of(store, path)}: another put of it is in flight"
+                ) from error
+        return None
+
+    return retry(attempt, on=_PutInFlightError, backoff=Backoff.for_requests(0.05, 2))
 
 
 @contextlib.contextmanager
@@ -102,9 +124,6 @@ def _upload_errors(store: S3Store, path: str) -> Iterator[None]:
     """Translates a store's errors to UnavailableError."""
     try:
         yield
-    except AlreadyExistsError as error:
-        url = _url_of(store, path)
-        raise UnavailableError(f"cannot write {url}: the object already exists") from error
     except (BaseError, OSError) as error:
         reason = describe_store_error(error)
         raise UnavailableError(f"cannot write {_url_of(store, path)}: {reason}") from error

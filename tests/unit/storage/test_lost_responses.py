@@ -1,4 +1,4 @@
-"""Puts that S3 executed but answered with an error."""
+"""Puts that S3 executed but answered with an error, or refused because of another in flight."""
 
 import threading
 from collections.abc import Iterator
@@ -14,14 +14,21 @@ from sleeper.storage.location import DataRoot
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Objects that can be created once and read. The first put is answered with status 500."""
+    """Objects that can be created once and read.
+
+    The first put is answered with status 500, or is refused with another one.
+    """
 
     objects: dict[str, bytes]
     puts: list[str]
+    first: int
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
         self.puts.append(self.path)
+        if len(self.puts) == 1 and self.first != 500:
+            self._answer(self.first)
+            return
         if self.path in self.objects and self.headers["If-None-Match"] == "*":
             self._answer(412)
             return
@@ -45,9 +52,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def server(objects: dict[str, bytes]) -> Iterator[tuple[DataRoot, list[str]]]:
+def server(objects: dict[str, bytes], first: int = 500) -> Iterator[tuple[DataRoot, list[str]]]:
     puts: list[str] = []
-    handler = type("_Handler", (Handler,), {"objects": objects, "puts": puts})
+    members = {"objects": objects, "puts": puts, "first": first}
+    handler = type("_Handler", (Handler,), members)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -76,6 +84,19 @@ def test_upload_of_a_file_with_a_lost_response_succeeds(tmp_path: Path) -> None:
             file.write_bytes(b"content")
         assert len(puts) == 2
         assert list(objects.values()) == [b"content"]
+
+
+def test_a_put_that_conflicts_with_one_in_flight_is_repeated() -> None:
+    for exists in (False, True):
+        objects = {"/b/marker": b"another"} if exists else {}
+        with server(objects, first=409) as (root, puts):
+            assert root.create("marker", b"content") != exists
+            assert len(puts) == 2 - exists
+        assert objects == {"/b/marker": b"another" if exists else b"content"}
+    with server(objects, first=409) as (root, _):
+        with root.sink("f.parquet") as sink:
+            sink.write(b"content")
+        assert objects["/b/f.parquet"] == b"content"
 
 
 @pytest.mark.parametrize("content", [b"another", b"contenT"])
