@@ -2,7 +2,9 @@
 
 import hashlib
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +48,7 @@ class StoredBucket:
     folder: Path | None
     objects: dict[str, StoredObject] = field(default_factory=dict)
     _keys: list[str] = field(default_factory=list)
+    _writes: Counter[str] = field(default_factory=Counter)
 
     def put(
         self, key: str, content: bytes, now_ms: int, condition: str | None = None, parts: int = 0
@@ -68,6 +71,19 @@ class StoredBucket:
             del self._keys[bisect_left(self._keys, key)]
             if self.folder is not None:
                 (self.folder / key).unlink()
+
+    @contextmanager
+    def writing(self, key: str) -> Iterator[None]:
+        """Counts the block as a write of an object that is in flight."""
+        self._writes[key] += 1
+        try:
+            yield
+        finally:
+            self._writes[key] -= 1
+
+    def conflicts(self, key: str) -> bool:
+        """Returns whether a write of an object is in flight beside that of the caller."""
+        return self._writes[key] > 1
 
     def page(self, prefix: str, after: str) -> Sequence[str]:
         """Returns a page of the keys with a prefix after a key, in order."""

@@ -7,7 +7,7 @@ from typing import Any
 from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 
 from simulation.services.s3.buckets import ConditionError, StoredObject
-from simulation.services.s3.store import SimulatedStore
+from simulation.services.s3.store import SimulatedStore, conflict_error
 
 Content = bytes
 
@@ -17,6 +17,8 @@ _LIST_ITEMS = 50
 _DELETED_AT_ONCE = 1000
 # The part of the objects of a request that S3 does not delete.
 _PARTIAL = 0.01
+# The part of conditional puts that S3 refuses if another write of the object is in flight.
+_CONFLICT = 0.5
 
 
 class Result:
@@ -95,9 +97,15 @@ def put(
     condition = None
     if has_condition:
         condition = mode["e_tag"] if isinstance(mode, dict) else ""
-    key = store.key_of(path)
+    return _result(_put_whole(store, store.key_of(path), content, condition))
 
+
+def _put_whole(
+    store: SimulatedStore, key: str, content: bytes, condition: str | None
+) -> StoredObject:
     def effect() -> StoredObject:
+        if condition is not None and store.bucket.conflicts(key) and store.calls.choose(_CONFLICT):
+            raise conflict_error(key, condition)
         try:
             return store.bucket.put(key, content, store.service.now_ms(), condition)
         except ConditionError as error:
@@ -105,7 +113,8 @@ def put(
                 raise PreconditionError(f"Request precondition failure for path {key}") from error
             raise AlreadyExistsError(f"Object at location {key} already exists") from error
 
-    return _result(store.send("put", key, effect, idempotent=not has_condition))
+    with store.bucket.writing(key):
+        return store.send("put", key, effect, idempotent=condition is None)
 
 
 def _put_parts(store: SimulatedStore, path: str, chunks: Sequence[bytes]) -> StoredObject:
@@ -178,7 +187,8 @@ def delete(store: SimulatedStore, paths: str | Sequence[str]) -> None:
     """Deletes objects. Missing ones are no error, as in S3."""
     if isinstance(paths, str):
         key = store.key_of(paths)
-        store.send("delete", key, lambda: store.bucket.delete(key))
+        with store.bucket.writing(key):
+            store.send("delete", key, lambda: store.bucket.delete(key))
         return
     for first in range(0, len(paths), _DELETED_AT_ONCE):
         _delete_all(store, [store.key_of(p) for p in paths[first : first + _DELETED_AT_ONCE]])

@@ -3,13 +3,14 @@
 The store repeats requests as the native one does: after an error response or a failed connection
 always, after a lost response only if the request is *idempotent*. A conditional put is not, so its
 caller gets the error; but S3 may also answer with an error a put that it has carried out, and then
-the repetition fails because of the first.
+the repetition fails because of the first. S3 may refuse a conditional put, though its condition
+holds, while another write of the object is in flight.
 """
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from obstore.exceptions import GenericError
+from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import S3Store
 
 from simulation.calls import Call, Calls, Fault
@@ -28,6 +29,15 @@ _ANSWERS = {
     Fault.LOST: ("500 Internal Server Error", "InternalError"),
 }
 _LOST_IN_RESPONSE = 0.5
+
+
+def conflict_error(key: str, condition: str) -> Exception:
+    """Returns the error of a conditional put that S3 answers with 409.
+
+    The store repeats an update, but says of a creation that the object exists.
+    """
+    text = f"Object at location {key}: Server returned non-2xx status code: 409 Conflict"
+    return RequestFailedError(text, True) if condition else AlreadyExistsError(text)
 
 
 class RequestFailedError(Exception):

@@ -10,7 +10,7 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 from obstore.store import MemoryStore
 
-from simulation.calls import Fault
+from simulation.calls import Call, Fault
 from simulation.services.world import Services
 from sleeper.aws.clients import aws_client, describe_old_versions
 from sleeper.aws.deployment import empty_bucket
@@ -70,6 +70,40 @@ def test_an_update_needs_the_tag_of_the_newest_object(root: DataRoot) -> None:
         obstore.put(root.store, "missing", b"3", mode={"e_tag": first["e_tag"]})
 
 
+def test_a_conditional_put_is_refused_while_another_write_is_in_flight(
+    root: DataRoot, world: World
+) -> None:
+    refused: list[bool] = []
+
+    def put_before(call: Call) -> None:
+        world.fail = lambda _call: None
+        try:
+            obstore.put(root.store, "a", b"2", mode="create")
+        except AlreadyExistsError:
+            refused.append(call.target == "data/prefix/a")
+
+    world.fail, world.chosen = put_before, lambda probability: probability == 0.5
+    obstore.put(root.store, "a", b"1")
+    assert refused == [True]
+    assert root.read("a") == b"1"
+
+
+def test_an_update_that_conflicts_is_repeated(root: DataRoot, world: World) -> None:
+    tag = obstore.put(root.store, "a", b"1")["e_tag"]
+    answers = iter([True, False])
+
+    def put_before(_call: Call) -> None:
+        world.fail = lambda _call: None
+        world.chosen = lambda probability: probability == 0.5 and next(answers)
+        obstore.put(root.store, "a", b"2", mode={"e_tag": tag})
+
+    world.fail = put_before
+    obstore.put(root.store, "a", b"3")
+    assert root.read("a") == b"3"
+    assert next(answers, None) is None
+    assert len(world.waits) == 1
+
+
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.THROTTLED, Fault.FULL])
 def test_failures_are_repeated_and_named_at_last(
     root: DataRoot, world: World, fault: Fault
@@ -99,9 +133,9 @@ def test_a_large_object_is_put_in_parts(root: DataRoot, world: World) -> None:
     assert [each.path for each in root.list_objects("")] == ["a"]
 
 
-def test_a_listing_has_pages_of_a_thousand(root: DataRoot, world: World) -> None:
+def test_a_listing_is_in_order_and_has_pages_of_a_thousand(root: DataRoot, world: World) -> None:
     names = [f"a/{i:04}" for i in range(2_500)]
-    for name in [*names, "b", "ab/c"]:
+    for name in ["b", *reversed(names), "ab/c"]:
         obstore.put(root.store, name, b"")
     world.made.clear()
     assert [each.path for each in root.list_objects("a")] == names
