@@ -58,11 +58,13 @@ soak: prepare ## Run random tests ten times as long, or with MINUTES=n processes
 			$(pytest) -o timeout=3600 $$(grep -rlE 'examples\(|choose_seed\(' tests --include='test_*.py'); \
 	fi
 
-# FROM=n begins with another seed, and ARGS='--coverage' adds options.
+# FROM=n begins with another seed, WORLD=local or aws has one kind of instance, and ARGS='--coverage'
+# adds options.
 SEEDS ?= 100
 FROM ?= 1
-simulate: install ## Simulate SEEDS=n histories of a local instance with faults
-	@$(python) -m simulation --world local --seeds $(SEEDS) --from $(FROM) $(ARGS)
+WORLD ?= all
+simulate: install ## Simulate SEEDS=n histories of local and AWS instances with faults
+	@$(python) -m simulation --world $(WORLD) --seeds $(SEEDS) --from $(FROM) $(ARGS)
 
 check: types lint ## Lint, types, layers, dead code, stale generated files
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tests.seeds import choose_seed
 from tests.simulation.pinned import PINNED
 
 REPOSITORY = Path(__file__).parents[2]
-FRESH_SEEDS = 8
+FRESH_SEEDS = {"local": 8, "aws": 1}
+SIZES = {"local": (), "aws": ("--size", "40")}
 REPEATED_SEEDS = 1
 SEEDS_PER_CHOICE = 100_000
 """So many seeds belong to each number of SLEEPER_TEST_SEED."""
@@ -39,56 +41,55 @@ def run_seeds(
     return sorted(results, key=lambda result: result["seed"])
 
 
-def assert_no_failure(results: Sequence[dict[str, Any]]) -> None:
+def assert_no_failure(results: Sequence[dict[str, Any]], world: str) -> None:
     failures = [
-        f"python -m simulation --seed {result['seed']} --world local: {result['failure']}"
+        f"python -m simulation --seed {result['seed']} --world {world}: {result['failure']}"
         for result in results
         if result["failure"] is not None
     ]
     assert not failures, "\n".join(failures)
 
 
-def first_seed() -> str:
-    return str(choose_seed() * SEEDS_PER_CHOICE)
+def first_seed() -> int:
+    return choose_seed() * SEEDS_PER_CHOICE
+
+
+@cache
+def run_fresh(world: str) -> list[dict[str, Any]]:
+    """Runs the fresh seeds of a world, once for all tests."""
+    count = str(examples(FRESH_SEEDS[world]))
+    first = str(first_seed())
+    return run_seeds("--world", world, "--from", first, "--seeds", count, *SIZES[world])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_fresh_seeds_break_no_rule() -> None:
-    count = examples(FRESH_SEEDS)
-    results = run_seeds("--world", "local", "--from", first_seed(), "--seeds", str(count))
-    assert len(results) == count
-    assert_no_failure(results)
+@pytest.mark.parametrize("world", FRESH_SEEDS)
+def test_fresh_seeds_break_no_rule(world: str) -> None:
+    results = run_fresh(world)
+    assert len(results) == examples(FRESH_SEEDS[world])
+    assert_no_failure(results, world)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_seed_has_the_same_history_everywhere(tmp_path: Path) -> None:
-    chosen = ("--world", "local", "--from", first_seed())
-    count = str(examples(REPEATED_SEEDS))
-    one = run_seeds(*chosen, "--seeds", count, "--parallel", "1")
-    others = {
+@pytest.mark.parametrize("world", FRESH_SEEDS)
+def test_a_seed_has_the_same_history_everywhere_written_or_not(world: str, tmp_path: Path) -> None:
+    surroundings = {
         "TMPDIR": str(tmp_path),
         "TZ": "Asia/Tokyo",
         "HOME": str(tmp_path),
         "LANG": "de_DE",
+        "PYTHONHASHSEED": "7",
         "SLEEPER_RETRY_SECONDS": "1",
     }
-    two = run_seeds(*chosen, "--seeds", count, "--parallel", "2", folder=tmp_path, **others)
-    for result, other in zip(one, two, strict=True):
+    file = tmp_path / "history.txt"
+    for result in run_fresh(world)[: examples(REPEATED_SEEDS)]:
+        seed = ("--world", world, "--seed", str(result["seed"]), *SIZES[world])
+        [other] = run_seeds(*seed, "--trace", str(file), folder=tmp_path, **surroundings)
         assert result["fingerprint"] == other["fingerprint"], result["seed"]
         assert result["trace"] == other["trace"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_history_that_is_written_is_the_same(tmp_path: Path) -> None:
-    seed = first_seed()
-    [result] = run_seeds("--world", "local", "--seed", seed)
-    file = tmp_path / "history.txt"
-    [written] = run_seeds("--world", "local", "--seed", seed, "--trace", str(file))
-    assert result["fingerprint"] == written["fingerprint"]
-    assert file.read_text().splitlines()[-len(written["trace"]) :] == written["trace"]
+        assert file.read_text().splitlines()[-len(result["trace"]) :] == result["trace"]
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_a_pinned_history_breaks_no_rule(found: str, tmp_path: Path) -> None:
     plan: Plan = PINNED[found]
     file = tmp_path / "plan.json"
     file.write_text(PLANS.format(plan))
-    assert_no_failure(run_seeds("--replay", str(file)))
+    assert_no_failure(run_seeds("--replay", str(file)), plan.world)
 
 
 def test_wrong_usage_is_refused_with_its_reason(tmp_path: Path) -> None:
