@@ -46,12 +46,15 @@ class Trace:
 
 
 class TraceHandler(logging.Handler):
-    """Adds log lines of the product to the history."""
+    """Adds log lines of the product to the history, and reports the errors that they have."""
 
-    def __init__(self, add: Callable[[str], None]) -> None:
+    def __init__(self, add: Callable[[str], None], report: Callable[[BaseException], None]) -> None:
         super().__init__()
-        self._add = add
+        self._add, self._report = add, report
 
     def emit(self, record: logging.LogRecord) -> None:
         """Adds a line."""
         self._add(f"log {record.levelname.lower()} {record.name}: {record.getMessage()}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            self._report(error)

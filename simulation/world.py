@@ -21,6 +21,7 @@ from simulation.faults import JUMPED, KILLED, PAUSED, POWER, Faults, Point, Prof
 from simulation.scheduling.patching import attach
 from simulation.scheduling.scheduler import Killed, Process, Scheduler, Thread
 from simulation.trace import Trace, TraceHandler
+from sleeper.errors import SleeperError
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class World:
         sys.unraisablehook = _report_unraisable
         attach(scheduler, seed)
         logging.getLogger("concurrent.futures").disabled = True
-        logging.getLogger().handlers = [TraceHandler(world._log)]
+        logging.getLogger().handlers = [TraceHandler(world._log, world._report_logged)]
         return world
 
     def __call__(
@@ -138,6 +139,12 @@ class World:
         thread = self.scheduler.find_current()
         if thread is not None:
             self.note(thread, line)
+
+    def _report_logged(self, error: BaseException) -> None:
+        """Records an error that the product logs with its place, unless it is an expected kind."""
+        thread = self._find_exposed()
+        if thread is not None and not isinstance(error, SleeperError):
+            self.report(thread, error)
 
     def report(self, thread: Thread, error: BaseException) -> None:
         """Records an exception that ended a thread and that nothing expects."""
