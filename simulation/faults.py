@@ -20,6 +20,9 @@ JUMPED = "clock jumped"
 POWER = "power lost"
 
 _LATENCY_SECONDS = (0.0, 0.0001, 0.002, 0.02, 0.5)
+# Some calls take long, so that operations of other processes fall between two calls of one.
+_SLOW_SECONDS = (0.0, 0.0, 4.0, 30.0)
+_SLOW_PROBABILITY = 0.03
 _PAUSE_SECONDS = (5.0, 60.0, 700.0, 4000.0)
 _OUTAGE_SECONDS = (5.0, 120.0, 3600.0)
 _JUMP_SECONDS = (-7200.0, -30.0, 30.0, 7200.0, 172_800.0)
@@ -41,13 +44,14 @@ class Profile:
     """The probability of each kind of fault at a call, and the latencies of calls.
 
     Faults of one call are more frequent at the calls of the service that is `focused`, and at the
-    `first_calls` of an operation, the earlier the more.
+    `first_calls` of an operation, the earlier the more. A few calls take up to `slow_seconds`.
     """
 
     rates: dict[str, float]
     latency_seconds: Sequence[float]
     focused: str | None = None
     first_calls: int = 1
+    slow_seconds: float = 0.0
 
     @classmethod
     def draw(cls, random: Random) -> "Profile":
@@ -58,7 +62,8 @@ class Profile:
             is_on, rate = random.random() < 0.6, random.choice(_RATES)
             rates[str(kind)] = rate * _WEIGHTS.get(kind, 1.0) if is_on and not is_calm else 0.0
         latencies = [random.choice(_LATENCY_SECONDS) for _ in range(3)]
-        return cls(rates, latencies, random.choice(_FOCUSED), random.choice(_FIRST_CALLS))
+        focused, first_calls = random.choice(_FOCUSED), random.choice(_FIRST_CALLS)
+        return cls(rates, latencies, focused, first_calls, random.choice(_SLOW_SECONDS))
 
     def rate(self, kind: str, call: Call, number: int) -> float:
         """Returns the probability of a fault at the operation's call of this number, from 1."""
@@ -116,6 +121,9 @@ class Faults:
     def latency_seconds(self) -> float:
         """Returns how long a call takes before its effect, or after it."""
         longest = self.profile.latency_seconds[self._latencies.randrange(3)]
+        is_slow = self.profile.slow_seconds > longest and self.is_on
+        if is_slow and self._latencies.random() < _SLOW_PROBABILITY:
+            longest = self.profile.slow_seconds
         return self._latencies.random() * longest if longest else 0.0
 
     def pause_seconds(self, point: Point) -> float:
