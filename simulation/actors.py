@@ -23,6 +23,7 @@ from sleeper.errors import SleeperError
 
 logger = logging.getLogger(__name__)
 
+_TABLES_MAX = (1, 2, 4)
 _PAUSES_SECONDS = (0.0, 1.0, 30.0, 600.0)
 _RESTART_SECONDS = (0.0, 5.0, 300.0)
 # Polls are most of the calls, so processes poll a few times in the pause of a client.
@@ -64,6 +65,7 @@ class Actors:
         self._next_steps: Counter[str] = Counter()
         self._restart_seconds = self._random.choice(_RESTART_SECONDS)
         self._pause_seconds = self._random.choice(_PAUSES_SECONDS)
+        self.catalogue.tables_max = self._random.choice(_TABLES_MAX)
 
     def instance_properties(self) -> dict[str, str]:
         """Returns random properties of the instance."""

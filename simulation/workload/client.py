@@ -64,10 +64,18 @@ class CreatedTable:
 
 @dataclass(slots=True)
 class Catalogue:
-    """The tables of a history by their names, which are never used again."""
+    """The tables of a history by their names, which are never used again.
 
+    At most `tables_max` exist at the same time: fewer tables are changed more often.
+    """
+
+    tables_max: int = 4
     tables: dict[str, CreatedTable] = field(default_factory=dict)
     names_given: int = 0
+
+    def has_room(self) -> bool:
+        """Returns whether a table may be created."""
+        return len(self.active()) < self.tables_max
 
     def new_name(self) -> str:
         """Returns a name that sorts after all others."""

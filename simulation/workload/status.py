@@ -8,13 +8,13 @@ from sleeper.reports.status import gather_status
 _REPORTS = ("tables", "queues", "ingest-jobs", "compaction-jobs", "tasks", "dead-letters", "all")
 
 
-@operation(4, always)
+@operation(1, always)
 def read_status(client: Client) -> None:
     """Asks for all problems."""
     gather_status(client.instance)
 
 
-@operation(2, always)
+@operation(0.5, always)
 def read_report(client: Client) -> None:
     """Reads a report of all tables."""
     gather_report(client.instance, client.random.choice(_REPORTS), None, 20)

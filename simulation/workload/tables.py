@@ -8,11 +8,9 @@ from sleeper.admin.clone import clone_table
 from sleeper.admin.tables import create_table, delete_table, rename, set_online, undelete_table
 from sleeper.errors import NotFoundError
 
-TABLES_MAX = 4
-
 
 def _has_room(client: Client) -> bool:
-    return len(client.catalogue.active()) < TABLES_MAX
+    return client.catalogue.has_room()
 
 
 def _has_source_and_room(client: Client) -> bool:
