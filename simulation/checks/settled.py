@@ -9,6 +9,7 @@ from simulation.model.journal import Answer, Ingest
 from simulation.model.observer import Observer
 from sleeper.errors import NotFoundError
 from sleeper.files import owner_id
+from sleeper.garbage_collection.service import run_garbage_collection
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
@@ -19,6 +20,7 @@ from sleeper.statestore.rows import sidecars_from_column
 _QUEUES = "queues drain"
 _LOCKED = "nothing stays assigned"
 _SHAPE = "files reach their steady shape"
+_COLLECTED = "unneeded files are collected"
 _ORPHANS = "orphans are collected"
 _REPEATED = (
     QueueName.COMPACTION,
@@ -43,6 +45,7 @@ def check_settled(observer: Observer, files_per_leaf_max: int, are_orphans_old: 
         if table.ref.online:
             check_shape(table, files_per_leaf_max)
         check_accepted(table, model, observer)
+        check_collected(table)
         if are_orphans_old:
             check_orphans(table)
 
@@ -98,6 +101,12 @@ def _is_rejected(table: OpenTable, ingest: Ingest) -> bool:
     except NotFoundError:
         return False
     return job.state is JobState.REJECTED
+
+
+def check_collected(table: OpenTable) -> None:
+    """Checks that a collection would find nothing to delete."""
+    left = run_garbage_collection(table.instance, table.ref, dry_run=True)
+    require(not left.paths, _COLLECTED, "files are left", table=table.ref, paths=left.paths[:5])
 
 
 def check_orphans(table: OpenTable) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from simulation.checks.violation import Violation
 from simulation.model.fold import TableModel
 from simulation.model.journal import Journal
-from sleeper.errors import NotFoundError
+from sleeper.errors import DataError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.statestore.store import StateStore
 from sleeper.tables import TableId, TableState
 
+_READABLE = "the log can be read"
 _ENTRIES_PER_READ = 1_000
 
 
@@ -54,7 +56,10 @@ class Observer:
         except NotFoundError:
             return  # deleted meanwhile
         while entries := state.read_entries(model.number, _ENTRIES_PER_READ):
-            model.extend(entries)
+            try:
+                model.extend(entries)
+            except DataError as error:
+                raise Violation(_READABLE, str(error)) from error
 
     def read_before_trim(self, table_id: TableId) -> None:
         """Reads the log of a table, which is about to be trimmed."""
