@@ -70,7 +70,7 @@ class Checker:
         check_answers(model, journal)
         check_batches(model, journal)
         table = self._open(model)
-        check_state(table, model, journal.pins.values())
+        check_state(table, model, journal.pins.values(), journal.released)
         with table.state.reading() as state:
             check_run_ages(model, state.orphan_age_ms)
         check_trimmed(table, model)

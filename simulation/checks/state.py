@@ -1,7 +1,7 @@
 """Rules of a table's state: partitions, references, files, jobs and the horizon. No row is read."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from simulation.checks.violation import require
 from simulation.model.fold import TableModel
@@ -20,10 +20,19 @@ _OVERLAP = "references of a file never overlap"
 _EXISTS = "every file that is needed exists"
 _ASSIGNED = "assigned files have a job"
 _HORIZON = "the horizon passes no reader"
+_RELEASED = "a released hold keeps nothing"
 
 
-def check_state(table: OpenTable, model: TableModel, pins: Iterable[Pin] = ()) -> None:
-    """Checks the newest state of the table, which the model has seen."""
+def check_state(
+    table: OpenTable,
+    model: TableModel,
+    pins: Iterable[Pin] = (),
+    released: Collection[str] = (),
+) -> None:
+    """Checks the newest state of the table, which the model has seen.
+
+    `released` are the ids of holds whose release was acknowledged.
+    """
     with table.state.reading() as state:
         partitions = list(state.partitions.all())
         regions = {each.id: each.region for each in partitions}
@@ -32,6 +41,7 @@ def check_state(table: OpenTable, model: TableModel, pins: Iterable[Pin] = ()) -
         check_objects(table.instance, _needed_files(state))
         check_jobs(state)
         check_horizon(state, model, pins)
+        check_released(state, model, released)
         starts = state.collection.follower_starts()
     if starts and not model.is_snapshot_table:
         check_followers(table)
@@ -128,6 +138,12 @@ def check_horizon(state: TableState, model: TableModel, pins: Iterable[Pin]) -> 
         is_kept = pin.expiry_ms <= state.time_ms or pin.version >= state.horizon
         if pin.table_id == model.id:
             require(is_kept, _HORIZON, f"the horizon is {state.horizon}", table=model.id, pin=pin)
+
+
+def check_released(state: TableState, model: TableModel, released: Collection[str]) -> None:
+    """Checks that no hold that was released is left."""
+    left = [hold for hold in state.collection.holds() if hold.id in released]
+    require(not left, _RELEASED, "holds are left", table=model.id, holds=left)
 
 
 def check_followers(table: OpenTable) -> None:

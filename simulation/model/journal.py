@@ -169,7 +169,10 @@ class Backup:
 
 @dataclass
 class Journal:
-    """All submissions of a history, by the log's name of them, and what its clients have read."""
+    """All submissions of a history, by the log's name of them, and what its clients have read.
+
+    `released` are the ids of holds whose release was acknowledged.
+    """
 
     ingests: dict[str, Ingest] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
@@ -177,6 +180,7 @@ class Journal:
     clones: dict[str, Clone] = field(default_factory=dict)
     files: dict[str, Sequence[SourceRow]] = field(default_factory=dict)
     pins: dict[str, Pin] = field(default_factory=dict)
+    released: set[str] = field(default_factory=set)
     reads: list[Read] = field(default_factory=list)
     copies: dict[str, Copy] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)

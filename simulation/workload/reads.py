@@ -224,3 +224,4 @@ def release_version(client: Client) -> None:
     for table in client.catalogue.active():
         if table.id == pin.table_id:
             release_hold(client.instance, table.name, hold_id)
+            client.journal.released.add(hold_id)
