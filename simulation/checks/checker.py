@@ -10,6 +10,7 @@ from simulation.checks.derived import check_derived
 from simulation.checks.log import check_answers, check_log, check_submissions
 from simulation.checks.reads import check_reads
 from simulation.checks.replay import Replica
+from simulation.checks.retention import check_retention
 from simulation.checks.rows import (
     check_lookups,
     check_rows,
@@ -26,6 +27,7 @@ from simulation.checks.runs import (
 from simulation.checks.state import check_state
 from simulation.model.fold import TableModel
 from simulation.model.observer import Observer
+from sleeper.garbage_collection.collection import find_retention
 from sleeper.instance import OpenTable
 from sleeper.tables import TableId
 
@@ -74,6 +76,7 @@ class Checker:
         with table.state.reading() as state:
             check_run_ages(model, state.orphan_age_ms)
         check_trimmed(table, model)
+        check_retention(model, find_retention(table.properties()))
 
     def check_newest(self, model: TableModel) -> None:
         """Checks the rows of the newest version."""
