@@ -193,6 +193,11 @@ class Journal:
         """Returns every submission, in the order of kinds and then of their begin."""
         return [*self.ingests.values(), *self.deletions.values(), *self.others.values()]
 
+    def newest_number(self, table_id: str) -> int:
+        """Returns the largest number of the table that a client was told, which reads must see."""
+        numbers = (each.number or 0 for each in self.submissions() if each.table_id == table_id)
+        return max(numbers, default=0)
+
 
 def _contains(region: Sequence[KeyRange], key: Key) -> bool:
     return all(

@@ -71,7 +71,7 @@ def query_newest(client: Client) -> None:
     """Reads the newest rows, of all keys or a few, without filters that depend on the clock."""
     tables = [each for each in client.catalogue.active() if each.definition.age_ms is None]
     table = client.random.choice(tables)
-    schema, first = client.schema(table), newest_number(client, table)
+    schema, first = client.schema(table), client.journal.newest_number(table.id)
     keys = likely_keys(client, table, schema) if client.random.random() < 0.7 else None
     columns = _random_columns(client, schema)
     regions = None if keys is None else make_key_regions(schema, keys)
