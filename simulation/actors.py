@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from simulation.instances import SimulatedInstance
@@ -144,6 +145,7 @@ class Actors:
                 self.journal,
                 self.catalogue,
                 self.instance,
+                partial(self.world.faults_met, self.world.scheduler.current.process),
             )
             while self._next_steps[name] < count:
                 step = f"{name}.{self._next_steps[name]}"

@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ T = TypeVar("T")
 # The product closes what nothing refers to, so cycles end at calls, not by counts of allocations.
 _CALLS_BETWEEN_COLLECTIONS = 250
 TIME_LIMIT = "time limit"
+# A longer call may keep a process from renewing what it holds.
+_SECONDS_KEPT = 0.5
 START_SECONDS = 1_790_000_000.0
 """The time at which each history begins: in September 2026."""
 
@@ -45,6 +48,7 @@ class World:
     _operations: dict[Thread, str] = field(default_factory=dict)
     _steps: dict[Thread, str] = field(default_factory=dict)
     _paused: dict[Process, float] = field(default_factory=dict)
+    _met: Counter[Process] = field(default_factory=Counter)
 
     @property
     def began_at(self) -> float:
@@ -79,10 +83,11 @@ class World:
             return effect()
         point = self._begin(thread, call)
         if self.faults.is_out(point, self.scheduler.now):
+            self._met[thread.process] += 1
             self.note(thread, f"{call} ! unavailable")
             raise error(Fault.UNAVAILABLE)
         for fault in (Fault.UNAVAILABLE, Fault.THROTTLED, Fault.FULL):
-            if self.faults.happens(fault, point):
+            if self._happens(thread, fault, point):
                 self.note(thread, f"{call} ! {fault}")
                 raise error(fault)
         try:
@@ -119,17 +124,25 @@ class World:
         if thread.process.is_dead:
             raise Killed(thread.process.name)
         point = self._name(thread, call)
-        if self.faults.happens(POWER, point):
+        if self._happens(thread, POWER, point):
             self.note(thread, f"{POWER} before {call}")
             lose_power()
             raise Killed(thread.process.name)
         self._may_die(thread, point, "before")
         for fault in (Fault.FULL, Fault.UNAVAILABLE):
-            if self.faults.happens(fault, point):
+            if self._happens(thread, fault, point):
                 self.note(thread, f"{call} ! {fault}")
                 return fault
         self.scheduler.switch()
         return None
+
+    def faults_met(self, process: Process) -> int:
+        """Returns how many faults the process has met, and jumps of any clock.
+
+        While the number stays the same, the process has kept its leases and holds.
+        """
+        jumps = sum(count for (kind, *_), count in self.faults.counts.items() if kind == JUMPED)
+        return self._met[process] + jumps
 
     def note(self, thread: Thread, text: str) -> None:
         """Adds a line to the history."""
@@ -213,12 +226,12 @@ class World:
         return self.faults.begin_call(operation, call, who)
 
     def _wait(self, thread: Thread, point: Point) -> None:
-        seconds = self.faults.latency_seconds()
+        seconds = self._latency_seconds(thread)
         process = thread.process
-        if self.faults.happens(PAUSED, point):
+        if self._happens(thread, PAUSED, point):
             self.note(thread, f"{point.call} ! {PAUSED}")
             self._paused[process] = self.scheduler.now + self.faults.pause_seconds(point)
-        if self.faults.happens(JUMPED, point):
+        if self._happens(thread, JUMPED, point):
             jump = self.faults.jump_seconds(point)
             self.note(thread, f"{point.call} ! {JUMPED} {jump:.0f} s")
             process.machine.skew_seconds += jump
@@ -234,18 +247,28 @@ class World:
             handle()
 
     def _end(self, thread: Thread, point: Point, error: Callable[[Fault], Exception]) -> None:
-        seconds = self.faults.latency_seconds()
+        seconds = self._latency_seconds(thread)
         if seconds:
             self.scheduler.sleep(seconds)
         self._may_die(thread, point, "after")
-        if self.faults.happens(Fault.LOST, point):
+        if self._happens(thread, Fault.LOST, point):
             self.note(thread, f"{point.call} ! {Fault.LOST}")
             raise error(Fault.LOST)
+
+    def _latency_seconds(self, thread: Thread) -> float:
+        seconds = self.faults.latency_seconds()
+        self._met[thread.process] += seconds > _SECONDS_KEPT
+        return seconds
+
+    def _happens(self, thread: Thread, kind: str, point: Point) -> bool:
+        is_met = self.faults.happens(kind, point)
+        self._met[thread.process] += is_met
+        return is_met
 
     def _may_die(self, thread: Thread, point: Point, when: str) -> None:
         ends_at = thread.process.ends_at
         is_over = ends_at is not None and self.scheduler.now >= ends_at
-        if is_over or self.faults.happens(KILLED, point):
+        if is_over or self._happens(thread, KILLED, point):
             self.note(thread, f"{TIME_LIMIT if is_over else KILLED} {when} {point.call}")
             self.kill(thread.process)
             raise Killed(thread.process.name)

@@ -1,4 +1,4 @@
-"""The rule that each read returns the rows of one version, which it could see."""
+"""Rules of reads: each returns the rows of one version, which it keeps until it ends."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +9,7 @@ from simulation.model.journal import Journal, Read
 from simulation.model.visible import Row
 
 _READS = "a read returns the rows of one version"
+_HELD = "a version that is held can be read"
 
 
 def check_reads(model: TableModel, journal: Journal) -> None:
@@ -17,6 +18,8 @@ def check_reads(model: TableModel, journal: Journal) -> None:
         if read.last <= model.number:
             journal.reads.remove(read)
             _check_read(model, read)
+    lost = [each for each in journal.lost_reads if each.table_id == model.id]
+    require(not lost, _HELD, f"version {lost[0].version}" if lost else "", lost=lost)
 
 
 def _check_read(model: TableModel, read: Read) -> None:

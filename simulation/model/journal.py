@@ -141,6 +141,15 @@ class Read:
     is_of_now: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LostRead:
+    """A version that a client held all the time, and that it could not read to the end."""
+
+    table_id: str
+    version: int
+    error: str
+
+
 @dataclass(slots=True)
 class Copy:
     """A copy of a table's rows at `number`, which a consumer of the change feed keeps.
@@ -182,6 +191,7 @@ class Journal:
     pins: dict[str, Pin] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     reads: list[Read] = field(default_factory=list)
+    lost_reads: list[LostRead] = field(default_factory=list)
     copies: dict[str, Copy] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)

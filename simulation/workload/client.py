@@ -3,8 +3,9 @@
 The *catalogue* has the tables that the workload created, which all clients of a history share.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,20 +94,25 @@ class Catalogue:
 
 @dataclass(slots=True)
 class OpenStream:
-    """A query of a version whose batches are read one at a time, with the rows so far."""
+    """A query of a version whose batches are read one at a time, with the rows so far.
+
+    `faults_met` is how many the client had met before.
+    """
 
     table: CreatedTable
     version: int
     batches: QueryResult
+    faults_met: int
     rows: Counter[tuple[object, ...]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
 class OpenReader:
-    """A reader that keeps a version of a table."""
+    """A reader that keeps a version of a table. See `OpenStream` for `faults_met`."""
 
     table: CreatedTable
     reader: TableReader
+    faults_met: int
 
 
 @dataclass(slots=True)
@@ -129,13 +135,18 @@ class SentQuery:
 
 @dataclass(slots=True)
 class Client:
-    """An opened instance, with the source of random choices and what the workload records."""
+    """An opened instance, with the source of random choices and what the workload records.
+
+    `count_faults` returns how many faults the client has met that may keep it from renewing a hold;
+    by default another number each time, so that no hold counts as kept.
+    """
 
     instance: Instance
     random: Random
     journal: Journal
     catalogue: Catalogue
     environment: Environment
+    count_faults: Callable[[], int] = itertools.count().__next__
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
     feeds: list[OpenFeed] = field(default_factory=list)

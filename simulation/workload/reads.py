@@ -4,16 +4,17 @@ What they return is recorded in the journal, and compared when the log is known.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from simulation.model.journal import Key, Pin, Read
+from simulation.model.journal import Key, LostRead, Pin, Read
 from simulation.model.tables import random_key
 from simulation.model.values import batch_rows
 from simulation.workload.client import Client, CreatedTable, OpenReader, OpenStream
 from simulation.workload.registry import has_table, operation
 from sleeper.admin.tables import release_hold
 from sleeper.api.table import Table
-from sleeper.errors import SleeperError
+from sleeper.errors import SleeperError, StateMovedOnError
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.result import QueryResult
 from sleeper.query.service import open_query
@@ -139,9 +140,21 @@ def _may_open_stream(client: Client) -> bool:
 def open_stream(client: Client) -> None:
     """Starts a query of a version, whose batches later operations read."""
     table = client.choose_table()
-    version = random_version(client, table)
+    version, faults_met = random_version(client, table), client.count_faults()
     result = open_query(client.instance, table.name, Query(version=version))
-    client.streams.append(OpenStream(table, version, result))
+    client.streams.append(OpenStream(table, version, result, faults_met))
+
+
+@contextmanager
+def _keeping(client: Client, opened: OpenStream | OpenReader, version: int) -> Iterator[None]:
+    """Records in the journal that a version was lost that the client kept."""
+    try:
+        yield
+    except StateMovedOnError as error:
+        is_kept = opened.faults_met == client.count_faults() and not opened.table.is_deleted
+        if is_kept:
+            client.journal.lost_reads.append(LostRead(opened.table.id, version, str(error)))
+        raise
 
 
 def _has_stream(client: Client) -> bool:
@@ -153,7 +166,8 @@ def read_stream(client: Client) -> None:
     """Reads the next batch of a stream."""
     stream = client.random.choice(client.streams)
     try:
-        batch = next(stream.batches, None)
+        with _keeping(client, stream, stream.version):
+            batch = next(stream.batches, None)
     except BaseException:
         client.streams.remove(stream)
         stream.batches.close()
@@ -173,7 +187,9 @@ def _may_open_reader(client: Client) -> bool:
 def open_reader(client: Client) -> None:
     """Opens a reader, which keeps the newest version."""
     table = client.choose_table()
-    client.readers.append(OpenReader(table, Table(client.instance, table.name).reader()))
+    faults_met = client.count_faults()
+    reader = Table(client.instance, table.name).reader()
+    client.readers.append(OpenReader(table, reader, faults_met))
 
 
 def _has_reader(client: Client) -> bool:
@@ -188,7 +204,8 @@ def use_reader(client: Client) -> None:
     try:
         if action == "query":
             version = opened.reader.version
-            rows = Counter(row for batch in opened.reader.query() for row in batch_rows(batch))
+            with _keeping(client, opened, version):
+                rows = Counter(row for batch in opened.reader.query() for row in batch_rows(batch))
             _record(client, opened.table, "query of a reader", version, rows)
         elif action == "refresh":
             opened.reader.refresh()
