@@ -22,10 +22,10 @@ POWER = "power lost"
 _LATENCY_SECONDS = (0.0, 0.0001, 0.002, 0.02, 0.5)
 # Some calls take long, so that operations of other processes fall between two calls of one.
 _SLOW_SECONDS = (0.0, 0.0, 4.0, 30.0)
-_SLOW_PROBABILITY = 0.03
+_SLOW_PROBABILITY = 0.08
 _PAUSE_SECONDS = (5.0, 60.0, 700.0, 4000.0)
 _OUTAGE_SECONDS = (5.0, 120.0, 3600.0)
-_JUMP_SECONDS = (-7200.0, -30.0, 30.0, 7200.0, 172_800.0)
+_JUMP_SECONDS = (-7200.0, -30.0, 30.0, 7200.0, 100_000.0, 172_800.0)
 _RATES = (0.0005, 0.002, 0.006)
 # Polls are most of the calls, so a profile may have more faults at the calls of one service.
 _FOCUSED = (None, None, "root", "state", "queue", "tracker")
@@ -36,7 +36,7 @@ _FIRST_CALLS = (1, 6, 20, 60)
 _FIRST_RATE_MAX = 0.06
 # Some faults concern every process, so they are rarer than those of one call.
 _SHARED = (OUTAGE, JUMPED, POWER)
-_WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.2, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
+_WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.5, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
 
 
 @dataclass(frozen=True, slots=True)

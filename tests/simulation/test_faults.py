@@ -34,6 +34,6 @@ def test_first_calls_are_counted_by_operation_and_call() -> None:
 def test_a_few_calls_are_slow_until_the_faults_end() -> None:
     faults = Faults(1, Profile({}, (0.001, 0.001, 0.001), slow_seconds=30.0))
     slow = sum(faults.latency_seconds() > 0.001 for _ in range(1_000))
-    assert 10 < slow < 60
+    assert 40 < slow < 140
     faults.is_on = False
     assert all(faults.latency_seconds() <= 0.001 for _ in range(1_000))
