@@ -14,7 +14,8 @@ from simulation.workload.registry import Operation
 # Without them nothing else applies.
 _NEEDED = ("create", "ingest_from_memory")
 _FACTORS = (0.0, 0.0, 0.0, 0.5, 1.0, 4.0)
-_FOCUS_FACTOR = 6.0
+# The operations of the focus are so large a part of the steps, each as often as the others.
+_FOCUS_SHARE = 0.65
 # Clients seldom do by hand what the instance does by itself.
 _BACKGROUND_FACTOR = 0.15
 
@@ -22,17 +23,22 @@ _BACKGROUND_FACTOR = 0.15
 def mix_operations(
     operations: Iterable[Operation], random: Random, focus: Collection[str] = ()
 ) -> list[Operation]:
-    """Returns the operations of a history with its weights. Those of `focus` are frequent."""
+    """Returns the operations of a history with its weights.
+
+    Those of `focus` are most of the steps, as soon as they apply.
+    """
     has_all = random.random() < 0.5
-    mixture = []
+    mixture, focused = [], []
     for each in operations:
         factor = random.choice(_FACTORS)
-        if has_all or each.name in (*_NEEDED, *focus):
-            factor = max(factor, 1.0) if each.name in focus else 1.0
         if each.name in focus:
-            factor *= _FOCUS_FACTOR
-        elif each.is_background:
+            focused.append(each)
+            continue
+        if has_all or each.name in _NEEDED:
+            factor = 1.0
+        if each.is_background:
             factor *= _BACKGROUND_FACTOR
         if factor > 0:
             mixture.append(replace(each, weight=each.weight * factor))
-    return mixture
+    total = sum(each.weight for each in mixture) * _FOCUS_SHARE / (1 - _FOCUS_SHARE)
+    return [*mixture, *(replace(each, weight=total / len(focused)) for each in focused)]
