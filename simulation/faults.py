@@ -28,7 +28,15 @@ _OUTAGE_SECONDS = (5.0, 120.0, 3600.0)
 _JUMP_SECONDS = (-7200.0, -30.0, 30.0, 7200.0, 100_000.0, 172_800.0)
 _RATES = (0.0005, 0.002, 0.006)
 # Polls are most of the calls, so a profile may have more faults at the calls of one service.
-_FOCUSED = (None, None, "root", "state", "queue", "tracker")
+# Each has a port of a local instance, and the services of AWS that its adapter uses.
+_FOCUSED = (
+    (),
+    (),
+    ("root", "s3"),
+    ("state", "dynamodb"),
+    ("queue", "sqs"),
+    ("tracker", "ecs", "events", "receiver"),
+)
 _FOCUS_WEIGHT = 8.0
 # A profile may multiply the rate of an operation's first call of a kind by so much, of its second
 # call by half of it, and so on. Calls that are rare in a history would meet no fault otherwise.
@@ -43,13 +51,13 @@ _WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.5, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
 class Profile:
     """The probability of each kind of fault at a call, and the latencies of calls.
 
-    Faults of one call are more frequent at the calls of the service that is `focused`, and at the
+    Faults of one call are more frequent at the calls of the services that are `focused`, and at the
     `first_calls` of an operation, the earlier the more. A few calls take up to `slow_seconds`.
     """
 
     rates: dict[str, float]
     latency_seconds: Sequence[float]
-    focused: str | None = None
+    focused: Sequence[str] = ()
     first_calls: int = 1
     slow_seconds: float = 0.0
 
@@ -70,7 +78,7 @@ class Profile:
         rate = self.rates.get(kind, 0.0)
         if kind in _SHARED:
             return rate
-        focused = rate * _FOCUS_WEIGHT if call.service == self.focused else rate
+        focused = rate * _FOCUS_WEIGHT if call.service in self.focused else rate
         return max(focused, min(_FIRST_RATE_MAX, rate * self.first_calls / number))
 
 

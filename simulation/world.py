@@ -104,8 +104,8 @@ class World:
         return int(self.scheduler.now * 1000)
 
     def choose(self, probability: float) -> bool:
-        """Returns a decision of a service."""
-        return self.faults.choose(probability)
+        """Returns a decision of a service. Nothing unusual happens to checks."""
+        return not self.scheduler.is_exclusive() and self.faults.choose(probability)
 
     def point(self, call: Call) -> None:
         """Lets others run, and the process may die here."""

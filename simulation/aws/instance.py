@@ -50,6 +50,7 @@ class AwsInstance:
         self._idle_seconds = 1.0
         self._installed = ExitStack()
         self.services = Services(world, world.scheduler.sleep, self.base / "objects")
+        self.services.dynamo.capacity.is_limited = self.services.sqs.is_limited = True
         self._installed.enter_context(self.services.install())
         os.environ[STATE_FOLDER_VARIABLE] = str(self.base / "state")
         os.environ["POWERTOOLS_TRACE_DISABLED"] = "true"

@@ -12,6 +12,12 @@ def test_the_first_calls_of_an_operation_meet_more_faults() -> None:
     assert rates == [0.04, 0.02, 0.004, 0.002, 0.002]
 
 
+def test_calls_of_focused_services_meet_more_faults() -> None:
+    profile = Profile({Fault.LOST: 0.002}, (0.0,), focused=("state", "dynamodb"))
+    calls = (COMMIT, Call("dynamodb", "put_item"), Call("queue", "send"))
+    assert [profile.rate(Fault.LOST, call, 9) for call in calls] == [0.016, 0.016, 0.002]
+
+
 def test_faults_of_all_processes_are_no_more_frequent_at_first_calls() -> None:
     profile = Profile({OUTAGE: 0.002}, (0.0,), first_calls=20)
     assert profile.rate(OUTAGE, COMMIT, 1) == 0.002
