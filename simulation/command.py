@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from simulation.aws import service_calls
 from simulation.coverage import COVERAGES, describe_coverage, measure_coverage
 from simulation.forking import run_forked
-from simulation.local.port_calls import list_calls
+from simulation.local import port_calls
 from simulation.plan import PLANS, Plan
 from simulation.progress import Progress
 from simulation.report import describe_failure, describe_totals, replay_command
@@ -22,6 +23,7 @@ from simulation.workload.system_operations import OPERATIONS
 from sleeper.errors import SleeperError
 
 _WORLDS = ("local", "aws")
+_CALLS = {"local": port_calls.list_calls, "aws": service_calls.list_calls}
 _INTERRUPTED_STATUS = 130
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -173,7 +175,9 @@ class _Runs:
         """Prints what all seeds did."""
         is_text = self._output == "text"
         if with_coverage:
-            measured = measure_coverage(self._results, OPERATIONS, list_calls())
+            worlds = {plan.world for plan in self._plans.values()}
+            calls = [call for world in worlds for call in _CALLS[world]()]
+            measured = measure_coverage(self._results, OPERATIONS, calls)
             print(describe_coverage(measured) if is_text else COVERAGES.format(measured))
         if is_text:
             print(describe_totals(self._results, time.monotonic() - self._start), flush=True)
