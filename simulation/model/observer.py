@@ -43,12 +43,17 @@ class Observer:
         return name in self.journal.clones, name
 
     def _open(self, table_id: TableId, name: str) -> TableModel | None:
-        """Returns the model of a new table, None of a clone whose source was never observed."""
+        """Returns the model of a new table.
+
+        None of a clone whose source was never observed, or not up to its version: it was deleted.
+        """
         clone = self.journal.clones.get(name)
         if clone is None:
             return TableModel(table_id, self.journal)
         source = self.models.get(TableId(clone.source_id))
-        return None if source is None else TableModel.clone(table_id, source, clone.version)
+        if source is None or source.number < clone.version:
+            return None
+        return TableModel.clone(table_id, source, clone.version)
 
     def _read(self, model: TableModel) -> None:
         try:
