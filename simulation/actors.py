@@ -6,7 +6,8 @@ steps do not change if one is left out.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -33,6 +34,8 @@ _IDLE_SECONDS_MIN = 1.0
 # Visibility timeouts and leases, which outlast the attempts.
 _COMPACTION_SECONDS = (("20", "70"), ("60", "300"), ("900", "3600"))
 _SETTLING_IDLE_SECONDS = 120.0
+_ORPHAN_AGES_DAYS = (2, 2, 14)
+_RESTING_SECONDS = 3_600.0
 
 
 @dataclass(eq=False)
@@ -67,6 +70,8 @@ class Actors:
         self._restart_seconds = self._random.choice(_RESTART_SECONDS)
         self._pause_seconds = self._random.choice(_PAUSES_SECONDS)
         self.catalogue.tables_max = self._random.choice(_TABLES_MAX)
+        self.orphan_age_days = self._random.choice(_ORPHAN_AGES_DAYS)
+        self._is_resting = False
 
     def instance_properties(self) -> dict[str, str]:
         """Returns random properties of the instance."""
@@ -79,7 +84,7 @@ class Actors:
             "sleeper.ingest.keepalive.period.seconds": "20",
             "sleeper.compaction.lease.seconds": lease_seconds,
             "sleeper.query.hold.seconds": random.choice(("60", "3600")),
-            "sleeper.orphan.age.days": random.choice(("2", "14")),
+            "sleeper.orphan.age.days": str(self.orphan_age_days),
             "sleeper.table.deletion.delay.hours": random.choice(("0", "24")),
             "sleeper.gc.period.minutes": random.choice(("1", "15")),
             "sleeper.partition.splitting.period.minutes": random.choice(("1", "30")),
@@ -91,8 +96,7 @@ class Actors:
 
     def start(self, clients: int, steps: int) -> None:
         """Starts clients that run so many steps in all, and the background work."""
-        idle_seconds = self._pause_seconds / _POLLS_PER_PAUSE
-        self.instance.set_idle_seconds(max(_IDLE_SECONDS_MIN, idle_seconds))
+        self._poll_as_usual()
         for number in range(clients):
             name, count = f"client{number + 1}", -(-steps // clients)
             self._clients.append(_Actor(name, self._client(name, count)))
@@ -116,6 +120,20 @@ class Actors:
         """Starts at once from now on what ended."""
         self._restart_seconds = 0.0
         self.instance.set_idle_seconds(_SETTLING_IDLE_SECONDS)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Lets clients begin no step in the block. Processes poll as usual after it."""
+        self._is_resting = True
+        try:
+            yield
+        finally:
+            self._is_resting = False
+            self._poll_as_usual()
+
+    def _poll_as_usual(self) -> None:
+        idle_seconds = self._pause_seconds / _POLLS_PER_PAUSE
+        self.instance.set_idle_seconds(max(_IDLE_SECONDS_MIN, idle_seconds))
 
     def are_clients_done(self) -> bool:
         """Returns whether the clients have run all their steps."""
@@ -148,6 +166,9 @@ class Actors:
                 partial(self.world.faults_met, self.world.scheduler.current.process),
             )
             while self._next_steps[name] < count:
+                if self._is_resting:
+                    self.world.scheduler.sleep(_RESTING_SECONDS)
+                    continue
                 step = f"{name}.{self._next_steps[name]}"
                 self._next_steps[name] += 1
                 if self.plan.has_step(step):

@@ -7,7 +7,7 @@ from random import Random
 from simulation.checks import systems
 from simulation.checks.checker import Checker
 from simulation.checks.look import Look
-from simulation.checks.settled import check_settled
+from simulation.checks.settled import check_orphans, check_settled
 from simulation.checks.violation import Violation
 from simulation.faults import JUMPED
 from simulation.instances import SimulatedInstance
@@ -72,8 +72,7 @@ class Inspector:
         self._check_systems(is_end=True)
 
     def _check_systems(self, is_end: bool) -> None:
-        has_right_clocks = not any(kind == JUMPED for kind, *_ in self._world.faults.counts)
-        look = Look(self._observer, self._random, is_end, has_right_clocks, self._checked)
+        look = Look(self._observer, self._random, is_end, self.has_right_clocks, self._checked)
         systems.check_systems(look)
 
     def find_work(self) -> str | None:
@@ -84,3 +83,24 @@ class Inspector:
         except Violation as error:
             return str(error)
         return ", ".join(systems.describe_work(self._observer.instance)) or None
+
+    def find_orphans(self) -> str | None:
+        """Returns which objects of killed runs are left, None if none."""
+        self._observer.reopen()
+        try:
+            for model in self._observer.refresh():
+                name = self._observer.names[model.id]
+                check_orphans(self._observer.instance.table(name))
+        except Violation as error:
+            return str(error)
+        return None
+
+    def check_aged(self) -> None:
+        """Checks that every table still has its rows, when days have passed."""
+        self._observer.reopen()
+        self._checker.check_all()
+
+    @property
+    def has_right_clocks(self) -> bool:
+        """Whether no clock of the history was ever wrong."""
+        return not any(kind == JUMPED for kind, *_ in self._world.faults.counts)

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 from simulation.actors import Actors
+from simulation.ageing import Ageing
 from simulation.aws.instance import AwsInstance
 from simulation.bugs.catalogue import planted
 from simulation.checks.violation import Violation
@@ -32,6 +33,11 @@ _VIRTUAL_SECONDS_MAX = 30 * 86_400.0
 _SECONDS_BETWEEN_CHECKS = (20.0, 200.0, 2000.0)
 # Checks cost more than most calls.
 _CALLS_BETWEEN_CHECKS = 100
+# Most histories have no rest of days, and others begin it early or late.
+_CALLS_BEFORE_REST = (*(3 * (_CALLS_MAX,)), 1_000, 5_000)
+_AGEING_PROBABILITY = 0.3
+# Heartbeats of weeks with faults would be most of a history.
+_REST_DAYS_MAX = 2
 _SETTLING_ROUNDS_MAX = 60
 _SETTLING_SECONDS = 600.0
 
@@ -73,6 +79,7 @@ class Scenario:
         RECEIVERS.attach(world)
         self.plan = plan
         self.actors = Actors(plan, world, self.instance)
+        self._ageing = Ageing(world, self.instance, self.actors)
         self._checked_at = 0
 
     def run(self) -> str | None:
@@ -100,16 +107,23 @@ class Scenario:
                 self.world.faults.is_on = False
                 self.actors.keep_all_alive()
                 self._settle(inspector)
+                if self.random.random() < _AGEING_PROBABILITY and inspector.has_right_clocks:
+                    self._age(inspector)
         except Violation as error:
             failures.append(str(error))
 
     def _work(self, inspector: Inspector) -> None:
         seconds = self.random.choice(_SECONDS_BETWEEN_CHECKS)
+        calls_before_rest = self.random.choice(_CALLS_BEFORE_REST)
         while not self.actors.are_clients_done() and not self._is_too_long():
             self.world.scheduler.sleep(seconds * self.random.random())
             self.actors.restart_dead()
             if self.world.trace.count > self._checked_at + _CALLS_BETWEEN_CHECKS:
                 self._stopped(inspector.check_step)
+            if self.world.trace.count > calls_before_rest:
+                calls_before_rest = _CALLS_MAX
+                if self.actors.orphan_age_days <= _REST_DAYS_MAX:
+                    self._ageing.rest()
 
     def _settle(self, inspector: Inspector) -> None:
         left: str | None = "clients"
@@ -128,6 +142,13 @@ class Scenario:
             raise Violation("progress", f"work is left: {left}")
         self._checked_at = -1
         self._stopped(inspector.check_end)
+
+    def _age(self, inspector: Inspector) -> None:
+        """Lets days pass in a settled instance, which must collect the orphans of killed runs."""
+        self._ageing.rest()
+        self._ageing.await_collection(inspector)
+        self._checked_at = -1
+        self._stopped(inspector.check_aged)
 
     def _stopped(self, check: Callable[[], None]) -> None:
         """Runs a check while all processes stand still, unless nothing has happened since."""

@@ -59,7 +59,7 @@ def collect(client: Client) -> None:
     collect_table(client.instance, client.choose_table().name)
 
 
-@operation(1, is_background=True)
+@operation(1)
 def collect_orphans(client: Client) -> None:
     """Collects the objects of runs that ended before their commit."""
     collect_table_orphans(client.instance, client.choose_table().name)
