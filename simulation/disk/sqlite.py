@@ -295,7 +295,9 @@ class _Shim:
         if handle.syncs_folder:
             # As the library does it for a new journal.
             handle.syncs_folder = False
-            handle.disk.image.sync_folder(os.path.dirname(handle.path))
+            folder = os.path.dirname(handle.path)
+            if os.path.isdir(folder):  # the library ignores that a program has deleted it
+                handle.disk.image.sync_folder(folder)
         return c.OK
 
     @_guarded(c.IOERR_LOCK)

@@ -1,5 +1,6 @@
 """SQLite on the simulated disk: what it has committed survives, and forgotten syncs are found."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -199,6 +200,22 @@ def test_a_wait_for_a_lock_takes_virtual_time(folder: Path) -> None:
         assert 59_000 <= hooks.now_ms() - start_ms <= 61_000
         (time,) = waiter.execute("SELECT unixepoch()").fetchone()
         assert time == hooks.now_ms() // 1000
+    disk.uninstall()
+
+
+def test_a_journal_is_synchronised_after_its_folder_was_deleted(folder: Path) -> None:
+    class Deleting(DirectHooks):
+        def before(self, operation: str, path: str) -> Fault | None:
+            if operation == "sync" and path.endswith("-wal"):
+                shutil.rmtree(table, ignore_errors=True)
+            return None
+
+    table = folder / "table"
+    table.mkdir()
+    disk = install_disk(folder, Deleting(Random(1)))
+    with closing(connect(table / "numbers.db", synchronous("FULL"))) as connection:
+        connection.execute("INSERT INTO numbers VALUES (1, '')")
+    assert not table.exists()
     disk.uninstall()
 
 
