@@ -10,6 +10,9 @@ A row in that state with the time of the deletion is that of a table that can be
 Garbage collection removes the time before it removes anything else. Both are conditional changes of
 the row, so only one of them succeeds.
 
+A creation that stands still for long is given up. Its files are removed after its id was claimed by
+a row in the state *abandoned*, so its own row is refused if it goes on.
+
 Invariants: two active tables never share a name, an id is never reused, and a concurrent change is
 never overwritten.
 """
@@ -31,18 +34,20 @@ TABLE_NAME_LENGTH_MAX = 200
 
 
 class TableState(Enum):
-    """Whether a table is active, a clone in creation, or waits for its deletion."""
+    """Whether a table is active, a clone in creation, waits for its deletion, or was given up."""
 
     ACTIVE = "active"
     CREATING = "creating"
     DELETING = "deleting"
+    ABANDONED = "abandoned"
 
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
     """A row of the table index. Offline tables are not split or compacted.
 
-    `deleted_ms` is the time of the deletion of a table that can be brought back.
+    `deleted_ms` is the time of the deletion of a table that can be brought back, and the time at
+    which a creation was given up.
     """
 
     id: TableId
@@ -201,6 +206,18 @@ def mark_clone_deleting(index: TableIndex, table: TableRef) -> TableRef:
     after = replace(table, state=TableState.DELETING)
     index.replace(table, after)
     return after
+
+
+def claim_abandoned(index: TableIndex, table_id: TableId, now_ms: int) -> bool:
+    """Claims the id of a creation that is given up, which fails if it goes on.
+
+    Returns False if the table was created meanwhile.
+    """
+    try:
+        index.create(TableRef(table_id, table_id, state=TableState.ABANDONED, deleted_ms=now_ms))
+    except ConflictError:
+        return False
+    return True
 
 
 def find_table(index: TableIndex, name: str | None, table_id: str | None) -> TableRef:

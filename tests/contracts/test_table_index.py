@@ -9,6 +9,7 @@ from sleeper.tables import (
     TableIndex,
     TableRef,
     TableState,
+    claim_abandoned,
     end_retention,
     find_clones,
     find_table,
@@ -179,6 +180,19 @@ def test_a_clone_in_creation_claims_its_name_when_it_becomes_active(
         index.port.replace(clones[2], active[2])
     with pytest.raises(NotFoundError):
         mark_table_deleting(index.port, "apples")
+
+
+def test_an_abandoned_creation_has_no_table(index: Store[TableIndex]) -> None:
+    assert claim_abandoned(index.port, A.id, 5_000)
+    other = index.again()
+    with pytest.raises(ConflictError, match=A.id):
+        other.create(A)
+    assert other.list() == other.list(TableState.DELETING) == list_deleted(other) == ()
+    (claim,) = other.list(TableState.ABANDONED)
+    assert (claim.id, claim.deleted_ms) == (A.id, 5_000)
+    other.create(B)
+    assert not claim_abandoned(other, B.id, 5_000)
+    assert other.find(B.name) == B
 
 
 def test_an_active_table_is_not_removed(index: Store[TableIndex]) -> None:

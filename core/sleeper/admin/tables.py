@@ -69,6 +69,7 @@ from sleeper.statestore.transactions.table_definition import AcceptTime, Initial
 from sleeper.systems import load, systems
 from sleeper.tables import (
     TableRef,
+    TableState,
     check_table_name,
     end_retention,
     find_deleted,
@@ -121,8 +122,21 @@ def create_table(
     instance.tables.state(ref.id).commit_or_raise(initialise)
     instance.tables.properties.write(ref.id, properties)
     # The index entry makes the table visible.
-    instance.tables.index.create(ref)
+    try:
+        instance.tables.index.create(ref)
+    except ConflictError:
+        _check_not_abandoned(instance, ref)
+        raise
     return ref
+
+
+def _check_not_abandoned(instance: Instance, ref: TableRef) -> None:
+    """Raises ConflictError if garbage collection has given up the creation of a table."""
+    with suppress(NotFoundError):
+        if instance.tables.index.get(ref.id).state is TableState.ABANDONED:
+            raise ConflictError(
+                f"the creation of table {ref.name!r} took so long that it was given up (repeat it)"
+            )
 
 
 def _check_definition(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sleeper.errors import (
     ConflictError,
@@ -26,7 +26,14 @@ from sleeper.garbage_collection.snapshot_versions import (
 )
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import DELETION_DELAY_HOURS, SNAPSHOT_TRANSACTIONS_MIN
-from sleeper.tables import TableId, TableIndex, TableRef, TableState, end_retention
+from sleeper.tables import (
+    TableId,
+    TableIndex,
+    TableRef,
+    TableState,
+    claim_abandoned,
+    end_retention,
+)
 
 RemovePiece = Callable[[TableId], object]
 """Removes one part of a table. Idempotent."""
@@ -49,6 +56,8 @@ def finish_table_deletion(table: TableRef, index: TableIndex, *remove: RemovePie
 logger = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _ABANDONED_MS = _HOUR_MS
+# No creation that was paused goes on after so long.
+_CLAIMED_MS = 30 * 24 * _HOUR_MS
 # A smaller entry of the log needs less space.
 _FILES_MAX_WHEN_FULL = 500
 # The number of the only transaction that a creation commits.
@@ -174,17 +183,24 @@ def _end_retention(instance: Instance, ref: TableRef) -> TableRef | None:
 
 
 def sweep_abandoned(instance: Instance) -> int:
-    """Removes what creations of tables left that died before the table stood.
+    """Removes what creations of tables left that died before the table stood; returns how many.
 
-    A table with data is kept: its row was lost, perhaps by restoring an older index.
+    A creation that was only paused fails, and what it still writes is removed with the claim on its
+    id. A table with data is kept: its row was lost, perhaps by restoring an older index.
     """
+    index, now_ms = instance.tables.index, instance.clock()
     abandoned = [
         table_id
-        for table_id in instance.tables.abandoned(instance.clock() - _ABANDONED_MS)
-        if not _has_data(instance, table_id)
+        for table_id in instance.tables.abandoned(now_ms - _ABANDONED_MS)
+        if not _has_data(instance, table_id) and claim_abandoned(index, table_id, now_ms)
     ]
     for table_id in abandoned:
         instance.tables.delete(table_id)
+    for ref in index.list(TableState.ABANDONED):
+        if ref.deleted_ms is None or ref.deleted_ms + _CLAIMED_MS < now_ms:
+            final = replace(ref, state=TableState.DELETING, deleted_ms=None)
+            index.replace(ref, final)
+            finish_table_deletion(final, index, instance.tables.delete)
     return len(abandoned)
 
 

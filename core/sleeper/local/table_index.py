@@ -28,6 +28,8 @@ class LocalTableIndex:
                 "INSERT INTO tables (id, name, online, state) VALUES (?, ?, ?, ?)",
                 (table.id, table.name, table.online, table.state.value),
             )
+            if table.deleted_ms is not None:
+                _set_deletion_time(transaction, table)
 
     def find(self, name: str) -> TableRef:
         rows = self.database.read(
@@ -79,10 +81,7 @@ class LocalTableIndex:
                 (after.name, after.online, after.state.value, after.id),
             )
             if after.deleted_ms != before.deleted_ms:
-                _add_deletion_time(transaction)
-                transaction.execute(
-                    "UPDATE tables SET deleted_ms = ? WHERE id = ?", (after.deleted_ms, after.id)
-                )
+                _set_deletion_time(transaction, after)
 
     def remove(self, table_id: TableId) -> None:
         with self.database.write() as transaction:
@@ -101,11 +100,14 @@ class LocalTableIndex:
             raise ConflictError(f"table {table.name!r} already exists")
 
 
-def _add_deletion_time(transaction: sqlite3.Connection) -> None:
-    """Adds its column, unless the table has it: an older version reads a database without it."""
+def _set_deletion_time(transaction: sqlite3.Connection, table: TableRef) -> None:
+    """Adds its column first if it is missing: an older version reads a database without it."""
     columns = transaction.execute("PRAGMA table_info (tables)")
     if "deleted_ms" not in {row["name"] for row in columns}:
         transaction.execute("ALTER TABLE tables ADD COLUMN deleted_ms INTEGER")
+    transaction.execute(
+        "UPDATE tables SET deleted_ms = ? WHERE id = ?", (table.deleted_ms, table.id)
+    )
 
 
 def _table(row: sqlite3.Row) -> TableRef:

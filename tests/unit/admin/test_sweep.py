@@ -2,16 +2,18 @@
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
+from sleeper.errors import SleeperError
 from sleeper.garbage_collection.service import sweep_abandoned
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
@@ -19,9 +21,10 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.model import schema_from_json
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from sleeper.tables import TableId
+from sleeper.tables import TableId, TableState
 
 SCHEMA = '{"rowKeyFields":[{"name":"k","type":"StringType"}]}'
+_HOUR_MS = 3_600_000
 ROWS = pa.record_batch({"k": ["a", "b"]})
 
 
@@ -38,9 +41,9 @@ def lose_row(instance: Instance, table_id: TableId) -> None:
         connection.commit()
 
 
-def sweep(instance: Instance) -> int:
-    """Sweeps with a clock two hours ahead."""
-    return sweep_abandoned(replace(instance, clock=lambda: system_clock() + 2 * 3_600_000))
+def sweep(instance: Instance, hours: int = 2) -> int:
+    """Sweeps with a clock that is so far ahead."""
+    return sweep_abandoned(replace(instance, clock=lambda: system_clock() + hours * _HOUR_MS))
 
 
 def test_table_with_data_but_no_index_entry_is_kept(
@@ -84,3 +87,52 @@ def test_interrupted_creation_is_removed(instance: Instance, is_initialised: boo
         instance.tables.state(dead).commit_or_raise(InitialiseTable(SCHEMA, tree))
     assert sweep(instance) == 1
     assert not (Path(instance.where) / dead).exists()
+
+
+@pytest.mark.parametrize("step", ["commit", "properties", "index"])
+def test_a_creation_that_was_paused_fails_after_the_sweep(instance: Instance, step: str) -> None:
+    tables = instance.tables
+
+    def sweep_before(action: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*arguments: Any) -> Any:
+            assert sweep(instance) == 1
+            return action(*arguments)
+
+        return act
+
+    class Paused:
+        """Passes on to a port, one method of which first waits for a sweep."""
+
+        def __init__(self, port: object, method: str) -> None:
+            self._port, self._waiting = port, method
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(self._port, name)
+            return sweep_before(value) if name == self._waiting else value
+
+    def state(table_id: TableId) -> Any:
+        return Paused(tables.state(table_id), "commit_or_raise")
+
+    paused: dict[str, Any] = {
+        "commit": {"state": state},
+        "properties": {"properties": Paused(tables.properties, "write")},
+        "index": {"index": Paused(tables.index, "create")},
+    }
+    slow = replace(instance, tables=replace(tables, **paused[step]))
+    with pytest.raises(SleeperError):
+        create_table(slow, "t", SCHEMA)
+    assert tables.index.list() == ()
+    create_table(instance, "t", SCHEMA)
+    ingest_rows(instance, "t", [ROWS])
+
+
+def test_what_a_paused_creation_wrote_is_removed_with_its_claim(instance: Instance) -> None:
+    dead = TableId("0badf00d")
+    instance.tables.create(dead)
+    assert sweep(instance) == 1
+    instance.tables.create(dead)
+    assert sweep(instance, hours=24) == 0
+    assert (Path(instance.where) / dead).exists()
+    assert sweep(instance, hours=31 * 24) == 0
+    assert not (Path(instance.where) / dead).exists()
+    assert all(not instance.tables.index.list(state) for state in TableState)
