@@ -146,7 +146,8 @@ class Database:
                 yield connection
             finally:
                 connection.close_cursors()
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite has ended it after some errors
+                    connection.execute("ROLLBACK")
                 if connection.frozen is None:
                     self._keep_reader(connection)
                 else:

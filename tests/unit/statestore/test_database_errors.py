@@ -31,6 +31,25 @@ def test_other_errors_keep_the_message_of_sqlite(tmp_path: Path) -> None:
         sqlite3.connect(path).execute("SELECT * FROM t")
 
 
+def test_an_error_that_ended_a_read_is_the_one_reported(tmp_path: Path) -> None:
+    """SQLite rolls back after an I/O error, and refuses another rollback."""
+    database = Database(tmp_path / "state.db")
+    with database.writing() as connection:
+        connection.execute("CREATE TABLE t (x)")
+
+    def fail() -> None:
+        with database.reading() as reading:
+            reading.execute("ROLLBACK")
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorname = "SQLITE_IOERR_READ"
+            raise error
+
+    with pytest.raises(UnavailableError, match="disk I/O error"):
+        fail()
+    assert read(database) == 0
+    database.close()
+
+
 def test_a_database_without_memory_is_unavailable(tmp_path: Path) -> None:
     with (
         pytest.raises(UnavailableError, match=r"state\.db: out of memory"),
