@@ -38,9 +38,10 @@ class MachineDisk:
         world.on_death.append(self._disk.end)
 
     def process(self) -> Hashable:
-        """Returns the process of the calling thread."""
-        thread = self._world.scheduler.find_current()
-        return _OUTSIDE if thread is None else thread.process
+        """Returns the process of the calling thread. A check has none, whoever runs it."""
+        scheduler = self._world.scheduler
+        thread = scheduler.find_current()
+        return _OUTSIDE if thread is None or scheduler.is_exclusive() else thread.process
 
     def before(self, operation: str, path: str) -> Fault | None:
         """Returns the fault of an operation. Killed if the process is dead, or dies now."""

@@ -49,3 +49,28 @@ def test_a_power_failure_in_a_process_is_one_of_the_whole_machine(folder: Path) 
     assert lines[fails + 1 : back] == []
     # The hook is that of the disk, and is called once.
     assert lines[back + 1 :] in (["create file"], ["open file"])
+
+
+CHECKING = """
+from pathlib import Path
+from simulation.scheduling import patching
+patching.install()
+from simulation.local.disk import MachineDisk
+from simulation.processes import Processes
+from simulation.scheduling.scheduler import Machine, Process
+from simulation.world import World
+world = World.create(1)
+process = Process("one", Machine())
+
+def main():
+    disk = MachineDisk(world, Processes(world), Path(FOLDER))
+    print(disk.process() == process)
+    with world.scheduler.exclusively():
+        print(disk.process() == process)
+
+world.scheduler.run(process, main)
+"""
+
+
+def test_files_of_a_check_stay_open_when_the_process_that_ran_it_dies(folder: Path) -> None:
+    assert run_program(CHECKING.replace("FOLDER", repr(str(folder)))) == ["True", "False"]
