@@ -11,6 +11,7 @@ import typer
 
 from simulation.aws import service_calls
 from simulation.coverage import COVERAGES, describe_coverage, measure_coverage
+from simulation.faults import KINDS
 from simulation.forking import run_forked
 from simulation.local import port_calls
 from simulation.plan import PLANS, Plan
@@ -50,7 +51,8 @@ def simulate(
         int | None, typer.Option(help="Steps of a history, 20, 60 or 150 if left out.", min=1)
     ] = None,
     focus: Annotated[
-        list[str] | None, typer.Option(help="Make this operation frequent. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Make this operation or kind of fault frequent. May be repeated."),
     ] = None,
     bug: Annotated[str | None, typer.Option(help="Plant this bug, see simulation/bugs.")] = None,
     parallel: Annotated[int, typer.Option(help="Processes that run at the same time.", min=1)] = 2,
@@ -69,7 +71,7 @@ def simulate(
     Exit status: 0 if all seeds passed, 1 if one failed, 2 for wrong usage, 130 if interrupted.
     """
     _check_usage(world, output, trace, is_one=seed is not None or replay is not None)
-    _check_operations(focus or [])
+    _check_focus(focus or [])
     if replay is not None:
         plans: Iterable[Plan] = [_read_plan(replay)]
     else:
@@ -97,10 +99,10 @@ def _check_usage(world: str, output: str, trace: Path | None, is_one: bool) -> N
         raise typer.BadParameter("needs --seed or --replay", param_hint="--trace")
 
 
-def _check_operations(names: Iterable[str]) -> None:
+def _check_focus(names: Iterable[str]) -> None:
     for name in names:
-        if name not in OPERATIONS:
-            expected = ", ".join(OPERATIONS)
+        if name not in OPERATIONS and name not in KINDS:
+            expected = ", ".join((*OPERATIONS, *KINDS))
             raise typer.BadParameter(f"{name} (expected one of {expected})", param_hint="--focus")
 
 

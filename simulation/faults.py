@@ -7,7 +7,7 @@ So a replay can leave out faults and steps, and the others happen where they did
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -18,6 +18,7 @@ PAUSED = "paused"
 OUTAGE = "outage"
 JUMPED = "clock jumped"
 POWER = "power lost"
+KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *map(str, Fault))
 
 _LATENCY_SECONDS = (0.0, 0.0001, 0.002, 0.02, 0.5)
 # Some calls take long, so that operations of other processes fall between two calls of one.
@@ -42,6 +43,7 @@ _FOCUS_WEIGHT = 8.0
 # call by half of it, and so on. Calls that are rare in a history would meet no fault otherwise.
 _FIRST_CALLS = (1, 6, 20, 60)
 _FIRST_RATE_MAX = 0.06
+_FOCUS_RATE, _FOCUS_FIRST_CALLS = 0.002, 20
 # Some faults concern every process, so they are rarer than those of one call.
 _SHARED = (OUTAGE, JUMPED, POWER)
 _WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.5, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
@@ -62,15 +64,19 @@ class Profile:
     slow_seconds: float = 0.0
 
     @classmethod
-    def draw(cls, random: Random) -> "Profile":
-        """Draws the profile of a run."""
+    def draw(cls, random: Random, focus: Collection[str] = ()) -> "Profile":
+        """Draws the profile of a run. Kinds of faults in the focus happen in it for certain."""
         is_calm = random.random() < 0.1
         rates = {}
-        for kind in (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *Fault):
+        for kind in KINDS:
             is_on, rate = random.random() < 0.6, random.choice(_RATES)
-            rates[str(kind)] = rate * _WEIGHTS.get(kind, 1.0) if is_on and not is_calm else 0.0
+            rates[kind] = rate * _WEIGHTS.get(kind, 1.0) if is_on and not is_calm else 0.0
+            if kind in focus:
+                rates[kind] = _FOCUS_RATE
         latencies = [random.choice(_LATENCY_SECONDS) for _ in range(3)]
         focused, first_calls = random.choice(_FOCUSED), random.choice(_FIRST_CALLS)
+        if not set(KINDS).isdisjoint(focus):
+            first_calls = max(first_calls, _FOCUS_FIRST_CALLS)
         return cls(rates, latencies, focused, first_calls, random.choice(_SLOW_SECONDS))
 
     def rate(self, kind: str, call: Call, number: int) -> float:

@@ -10,7 +10,8 @@ from sleeper.json_codec import JsonCodec
 class Plan:
     """A run of a seed. With `steps`, clients run only these; with `faults`, only these happen.
 
-    `size` is the number of steps of all clients, random if None. Those of `focus` are frequent.
+    `size` is the number of steps of all clients, random if None. The operations and kinds of faults
+    of `focus` are frequent.
     """
 
     seed: int

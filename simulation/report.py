@@ -4,6 +4,7 @@ A line of a history has the virtual time, the thread (process and name), and wha
 Times are shown in seconds before the end, because failures are found there.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class _Line:
 def replay_command(plan: Plan) -> str:
     """Returns the command that runs the seed of a plan again."""
     size = f" --size {plan.size}" if plan.size else ""
-    focus = "".join(f" --focus {each}" for each in plan.focus)
+    focus = "".join(f" --focus {shlex.quote(each)}" for each in plan.focus)
     bug = f" --bug {plan.bug}" if plan.bug else ""
     return f"python -m simulation --seed {plan.seed} --world {plan.world}{size}{focus}{bug}"
 

@@ -58,7 +58,7 @@ class _Current:
 def run_plan(plan: Plan, trace_file: Path | None = None) -> Result:
     """Runs a plan in this process, which can run no other afterwards."""
     start = time.monotonic()
-    world = World.create(plan.seed, plan.only_faults, trace_file)
+    world = World.create(plan.seed, plan.only_faults, trace_file, plan.focus)
     scenario = Scenario(plan, world)
     try:
         with planted(plan.bug):

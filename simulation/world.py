@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,9 +61,13 @@ class World:
         seed: int,
         only_faults: frozenset[tuple[str, str]] | None = None,
         trace_file: Path | None = None,
+        focus: Collection[str] = (),
     ) -> "World":
-        """Makes the world of a seed, and attaches this process of the system to it."""
-        faults = Faults(seed, Profile.draw(Random(f"{seed} profile")), only_faults)
+        """Makes the world of a seed, and attaches this process of the system to it.
+
+        Kinds of faults in the focus happen for certain.
+        """
+        faults = Faults(seed, Profile.draw(Random(f"{seed} profile"), focus), only_faults)
         scheduler = Scheduler(Random(f"{seed} order"), START_SECONDS)
         world = cls(seed, faults, Trace(trace_file), scheduler)
         scheduler.on_error = world.report

@@ -1,7 +1,9 @@
 """Where faults happen: a profile prefers the calls of one service, and calls that are rare."""
 
+from random import Random
+
 from simulation.calls import Call, Fault
-from simulation.faults import OUTAGE, Faults, Profile
+from simulation.faults import JUMPED, OUTAGE, Faults, Profile
 
 COMMIT = Call("state", "commit")
 
@@ -43,3 +45,11 @@ def test_a_few_calls_are_slow_until_the_faults_end() -> None:
     assert 40 < slow < 140
     faults.is_on = False
     assert all(faults.latency_seconds() <= 0.001 for _ in range(1_000))
+
+
+def test_faults_of_the_focus_are_in_every_profile() -> None:
+    for seed in range(20):
+        profile = Profile.draw(Random(seed), (JUMPED, "split"))
+        assert profile.rates[JUMPED] > 0
+        assert profile.first_calls > 1
+    assert any(not Profile.draw(Random(seed)).rates[JUMPED] for seed in range(20))

@@ -45,8 +45,9 @@ def test_colours_are_for_terminals() -> None:
 
 
 def test_a_planted_bug_is_part_of_the_command() -> None:
-    plan = Plan(7, "aws", 30, ("split",), bug="late")
-    assert replay_command(plan).endswith("--seed 7 --world aws --size 30 --focus split --bug late")
+    plan = Plan(7, "aws", 30, ("split", "power lost"), bug="late")
+    expected = "--seed 7 --world aws --size 30 --focus split --focus 'power lost' --bug late"
+    assert replay_command(plan).endswith(expected)
 
 
 def test_totals_add_up() -> None:
