@@ -83,7 +83,7 @@ class Actors:
             "sleeper.ingest.queue.visibility.timeout.seconds": random.choice(("60", "900")),
             "sleeper.ingest.keepalive.period.seconds": "20",
             "sleeper.compaction.lease.seconds": lease_seconds,
-            "sleeper.query.hold.seconds": random.choice(("60", "3600")),
+            "sleeper.query.hold.seconds": random.choice(("60", "60", "3600")),
             "sleeper.orphan.age.days": str(self.orphan_age_days),
             "sleeper.table.deletion.delay.hours": random.choice(("0", "24")),
             "sleeper.gc.period.minutes": random.choice(("1", "15")),
@@ -163,7 +163,7 @@ class Actors:
                 self.journal,
                 self.catalogue,
                 self.instance,
-                partial(self.world.faults_met, self.world.scheduler.current.process),
+                partial(self.world.count_met, self.world.scheduler.current.process),
             )
             while self._next_steps[name] < count:
                 if self._is_resting:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from simulation.calls import Call, Fault
 
@@ -99,6 +100,16 @@ class Point:
     call: Call
     name: str
     number: int = 1
+
+
+class MetFaults(NamedTuple):
+    """How many faults a process has met: all its threads, and those beside the first one.
+
+    The latter renew leases and holds. Calls that take long count too.
+    """
+
+    all: int
+    beside: int
 
 
 @dataclass

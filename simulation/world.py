@@ -18,7 +18,7 @@ from random import Random
 from typing import TypeVar
 
 from simulation.calls import Call, Fault
-from simulation.faults import JUMPED, KILLED, PAUSED, POWER, Faults, Point, Profile
+from simulation.faults import JUMPED, KILLED, PAUSED, POWER, Faults, MetFaults, Point, Profile
 from simulation.scheduling.patching import attach
 from simulation.scheduling.scheduler import Killed, Process, Scheduler, Thread
 from simulation.trace import Trace, TraceHandler
@@ -49,6 +49,7 @@ class World:
     _steps: dict[Thread, str] = field(default_factory=dict)
     _paused: dict[Process, float] = field(default_factory=dict)
     _met: Counter[Process] = field(default_factory=Counter)
+    _met_beside: Counter[Process] = field(default_factory=Counter)
 
     @property
     def began_at(self) -> float:
@@ -87,7 +88,7 @@ class World:
             return effect()
         point = self._begin(thread, call)
         if self.faults.is_out(point, self.scheduler.now):
-            self._met[thread.process] += 1
+            self._count(thread)
             self.note(thread, f"{call} ! unavailable")
             raise error(Fault.UNAVAILABLE)
         for fault in (Fault.UNAVAILABLE, Fault.THROTTLED, Fault.FULL):
@@ -140,13 +141,10 @@ class World:
         self.scheduler.switch()
         return None
 
-    def faults_met(self, process: Process) -> int:
-        """Returns how many faults the process has met, and jumps of any clock.
-
-        While the number stays the same, the process has kept its leases and holds.
-        """
+    def count_met(self, process: Process) -> MetFaults:
+        """Returns the faults that the process has met so far, and jumps of any clock."""
         jumps = sum(count for (kind, *_), count in self.faults.counts.items() if kind == JUMPED)
-        return self._met[process] + jumps
+        return MetFaults(self._met[process] + jumps, self._met_beside[process] + jumps)
 
     def note(self, thread: Thread, text: str) -> None:
         """Adds a line to the history."""
@@ -261,13 +259,21 @@ class World:
 
     def _latency_seconds(self, thread: Thread) -> float:
         seconds = self.faults.latency_seconds()
-        self._met[thread.process] += seconds > _SECONDS_KEPT
+        if seconds > _SECONDS_KEPT:
+            self._count(thread)
         return seconds
 
     def _happens(self, thread: Thread, kind: str, point: Point) -> bool:
         is_met = self.faults.happens(kind, point)
-        self._met[thread.process] += is_met
+        if is_met:
+            self._count(thread, kind)
         return is_met
+
+    def _count(self, thread: Thread, kind: str = "") -> None:
+        """Counts a fault of a process, and whether its threads beside the first one met it."""
+        self._met[thread.process] += 1
+        if kind == PAUSED or thread is not thread.process.threads[0]:
+            self._met_beside[thread.process] += 1
 
     def _may_die(self, thread: Thread, point: Point, when: str) -> None:
         ends_at = thread.process.ends_at

@@ -3,7 +3,6 @@
 The *catalogue* has the tables that the workload created, which all clients of a history share.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from simulation.faults import MetFaults
 from simulation.model.journal import Copy, Journal, Submission
 from simulation.model.tables import TableDefinition, TableKind
 from simulation.workload.web import WebServer
@@ -96,23 +96,24 @@ class Catalogue:
 class OpenStream:
     """A query of a version whose batches are read one at a time, with the rows so far.
 
-    `faults_met` is how many the client had met before.
+    `met` is how many faults threads of the client had met that renew its hold, None if the hold may
+    be missing.
     """
 
     table: CreatedTable
     version: int
     batches: QueryResult
-    faults_met: int
+    met: int | None
     rows: Counter[tuple[object, ...]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
 class OpenReader:
-    """A reader that keeps a version of a table. See `OpenStream` for `faults_met`."""
+    """A reader that keeps a version of a table. See `OpenStream` for `met`."""
 
     table: CreatedTable
     reader: TableReader
-    faults_met: int
+    met: int | None
 
 
 @dataclass(slots=True)
@@ -137,8 +138,8 @@ class SentQuery:
 class Client:
     """An opened instance, with the source of random choices and what the workload records.
 
-    `count_faults` returns how many faults the client has met that may keep it from renewing a hold;
-    by default another number each time, so that no hold counts as kept.
+    `count_faults` returns the faults that the client has met, None if it may lose a hold without
+    one.
     """
 
     instance: Instance
@@ -146,7 +147,7 @@ class Client:
     journal: Journal
     catalogue: Catalogue
     environment: Environment
-    count_faults: Callable[[], int] = itertools.count().__next__
+    count_faults: Callable[[], MetFaults | None] = lambda: None
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
     feeds: list[OpenFeed] = field(default_factory=list)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from simulation.faults import MetFaults
 from simulation.model.journal import Key, LostRead, Pin, Read
 from simulation.model.tables import random_key
 from simulation.model.values import batch_rows
@@ -140,9 +141,15 @@ def _may_open_stream(client: Client) -> bool:
 def open_stream(client: Client) -> None:
     """Starts a query of a version, whose batches later operations read."""
     table = client.choose_table()
-    version, faults_met = random_version(client, table), client.count_faults()
+    version, before = random_version(client, table), client.count_faults()
     result = open_query(client.instance, table.name, Query(version=version))
-    client.streams.append(OpenStream(table, version, result, faults_met))
+    client.streams.append(OpenStream(table, version, result, _met_since(client, before)))
+
+
+def _met_since(client: Client, before: MetFaults | None) -> int | None:
+    """Returns the faults by which a hold is judged that was created since, if without a fault."""
+    now = client.count_faults()
+    return None if now is None or now != before else now.beside
 
 
 @contextmanager
@@ -151,8 +158,9 @@ def _keeping(client: Client, opened: OpenStream | OpenReader, version: int) -> I
     try:
         yield
     except StateMovedOnError as error:
-        is_kept = opened.faults_met == client.count_faults() and not opened.table.is_deleted
-        if is_kept:
+        now = client.count_faults()
+        is_kept = now is not None and now.beside == opened.met
+        if is_kept and not opened.table.is_deleted:
             client.journal.lost_reads.append(LostRead(opened.table.id, version, str(error)))
         raise
 
@@ -187,9 +195,9 @@ def _may_open_reader(client: Client) -> bool:
 def open_reader(client: Client) -> None:
     """Opens a reader, which keeps the newest version."""
     table = client.choose_table()
-    faults_met = client.count_faults()
+    before = client.count_faults()
     reader = Table(client.instance, table.name).reader()
-    client.readers.append(OpenReader(table, reader, faults_met))
+    client.readers.append(OpenReader(table, reader, _met_since(client, before)))
 
 
 def _has_reader(client: Client) -> bool:
