@@ -1,7 +1,7 @@
 """Deploys an instance to simulated services: its tables, queues, buckets and properties.
 
 The resources are those that the product declares. Queues have the settings of the templates of a
-default deployment (`functions.json`).
+default deployment (`functions.json`), except for those that the instance's properties set.
 """
 
 import json
@@ -64,7 +64,7 @@ def deploy(services: Services, instance_id: str, values: Mapping[str, str]) -> I
             INGEST_SOURCE_BUCKETS.name: "sources",
             **buckets,
             **_create_tables(services, prefix, (*DEPLOYED_TABLES, EXPORT_QUEUES)),
-            **_create_queues(services, prefix, settings),
+            **_create_queues(services, prefix, settings, values),
             TASK_CLUSTER.name: prefix,
             TASK_SECURITY_GROUP.name: "sg-1",
             **{p.name: f"{prefix}-{kind}-task:1" for kind, p in TASK_DEFINITIONS.items()},
@@ -118,8 +118,13 @@ def _key_schema(key: Key) -> list[dict[str, str]]:
     return schema
 
 
-def _create_queues(services: Services, prefix: str, settings: InstanceProperties) -> dict[str, str]:
-    """Returns the URLs of queues and their dead letters by the names of their properties."""
+def _create_queues(
+    services: Services, prefix: str, settings: InstanceProperties, values: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the URLs of queues and their dead letters by the names of their properties.
+
+    Of the `settings`, `values` are those that the instance does not have by default.
+    """
     urls: dict[str, str] = {}
     for key, queue in DEPLOYED_QUEUES.items():
         throughput = {"FifoThroughputLimit": "perMessageGroupId"}
@@ -128,8 +133,11 @@ def _create_queues(services: Services, prefix: str, settings: InstanceProperties
         dead = services.sqs.create(f"{prefix}-{queue.dead_letters_name}", {**fifo, **kept})
         visibility: Property[int] = load(queues()[key].visibility)
         declared = DECLARED["queues"].get(queue.name, {})
-        receives_max = declared.get("receives_max", settings.get(QUEUE_RECEIVES_MAX))
-        seconds = declared.get("visibility_seconds", settings.get(visibility))
+        # A minimum of a queue, which the instance's property may exceed.
+        receives_max = max(declared.get("receives_max", 0), settings.get(QUEUE_RECEIVES_MAX))
+        seconds = settings.get(visibility)
+        if visibility.name not in values:
+            seconds = declared.get("visibility_seconds", seconds)
         policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": receives_max}
         attributes = {
             **fifo,

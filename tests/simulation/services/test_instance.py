@@ -1,5 +1,6 @@
 """An instance on AWS over the simulated services, in one process and in virtual time."""
 
+import json
 import random
 import threading
 from collections.abc import Iterator
@@ -115,3 +116,18 @@ def test_user_code_and_secrets_are_read_from_the_services(ports: Instance, world
     with pytest.raises(InvalidRequestError, match="does not exist"):
         ports.read_secret("password")
     assert world.made == ["secretsmanager.get_secret_value password"]
+
+
+def test_queues_follow_the_properties_of_the_instance(world: World) -> None:
+    services = world.services()
+    values = {
+        "sleeper.queue.receives.max": "50",
+        "sleeper.compaction.queue.visibility.timeout.seconds": "20",
+    }
+    deploy(services, "x", values)
+    queues = services.sqs.queues
+    compaction, exports = queues["sleeper-x-compaction-jobs"], queues["sleeper-x-export-queue.fifo"]
+    assert compaction.attributes["VisibilityTimeout"] == "20"
+    assert exports.attributes["VisibilityTimeout"] == "330"
+    for queue in (compaction, exports):
+        assert json.loads(queue.attributes["RedrivePolicy"])["maxReceiveCount"] == 50
