@@ -2,8 +2,8 @@
 
 A *request* is one call of a client's method. It is sent up to `attempts` times, because boto3's
 standard mode repeats a request whose error is transient or throttling. A repetition after a lost
-response finds the effect of the first attempt, as on AWS. Waits are the mean of boto3's random
-ones, so that they need no random source.
+response finds the effect of the first attempt, as on AWS. Some faults last for all attempts. Waits
+are the mean of boto3's random ones, so that they need no random source.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,6 +34,8 @@ _THROTTLING_SCALE_SECONDS = 1.0
 _SCALE_SECONDS = {"dynamodb": 0.025}
 _SCALE_SECONDS_DEFAULT = 0.05
 _WAIT_SECONDS_MAX = 20.0
+# The part of faults that last for all attempts of a request. Others seldom reach the caller.
+_LASTING = 0.4
 # The code of throttling by a service, and that of its failures with their status.
 _THROTTLED = {
     "dynamodb": "ProvisionedThroughputExceededException",
@@ -71,6 +73,25 @@ def client_error(
     return created
 
 
+class LastingFault:
+    """Whether the fault of one attempt of a request is that of all later ones too."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._error: Exception | None = None
+
+    def begin(self, error: Exception) -> Exception:
+        """Returns the error of an attempt, which may last."""
+        if self._calls.choose(_LASTING):
+            self._error = error
+        return error
+
+    def check(self) -> None:
+        """Raises the error that lasts."""
+        if self._error is not None:
+            raise self._error
+
+
 class Requests:
     """Sends the requests of one client."""
 
@@ -88,9 +109,13 @@ class Requests:
     def send(self, operation: str, target: str, effect: Callable[[], T]) -> T:
         """Returns the effect's result. Raises the last error if all attempts failed."""
         call = Call(self._service, operation, target)
+        lasting = LastingFault(self._calls)
         for attempt in range(self._attempts):
             try:
-                return self._calls(call, effect, lambda fault: self._error(fault, operation))
+                lasting.check()
+                return self._calls(
+                    call, effect, lambda fault: lasting.begin(self._error(fault, operation))
+                )
             except (ClientError, HTTPClientError) as error:
                 if attempt + 1 == self._attempts or not _is_retried(error):
                     raise

@@ -14,7 +14,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import S3Store
 
 from simulation.calls import Call, Calls, Fault
-from simulation.services.requests import Sleep
+from simulation.services.requests import LastingFault, Sleep
 from simulation.services.s3.buckets import MissingBucketError, ObjectService, StoredBucket
 
 if TYPE_CHECKING:
@@ -81,10 +81,16 @@ class SimulatedStore(S3Store):
     def send(self, operation: str, key: str, effect: Callable[[], T], idempotent: bool = True) -> T:
         """Returns the effect's result. GenericError if the store gives up."""
         call = Call("s3", operation, f"{self.bucket_name}/{key}")
+        lasting = LastingFault(self.calls)
+
+        def fail(fault: Fault) -> Exception:
+            return lasting.begin(self._error(fault, idempotent))
+
         retries = self.retries["max_retries"]
         for retry, wait_seconds in enumerate([*self._waits_seconds(retries), 0.0]):
             try:
-                return self.calls(call, effect, lambda fault: self._error(fault, idempotent))
+                lasting.check()
+                return self.calls(call, effect, fail)
             except RequestFailedError as error:
                 if retry == retries or not error.is_repeated:
                     raise GenericError(

@@ -11,7 +11,7 @@ from simulation.services.world import Services
 from sleeper.aws.clients import make_client
 from sleeper.aws.dynamo import DynamoItems
 from sleeper.aws.errors import RefusedError, ThrottledError
-from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from tests.simulation.services.worlds import World, dynamo_table
 
 
@@ -76,6 +76,15 @@ def test_the_last_error_is_raised_after_the_attempts_of_boto3(
     real = make_client("dynamodb", region_name="eu-west-2")
     assert len(world.made) == real.meta.config.retries["total_max_attempts"]
     assert 5 < sum(world.waits) < 30
+
+
+def test_some_faults_last_for_all_attempts(items: DynamoItems, world: World) -> None:
+    world.chosen = lambda probability: probability == 0.4
+    world.faults = [Fault.LOST]
+    with pytest.raises(UnavailableError):
+        items.put(item("1"))
+    assert 5 < sum(world.waits) < 30
+    assert items.get(item("1")) == item("1")
 
 
 def test_a_transaction_is_all_or_nothing_and_names_the_refused_writes(items: DynamoItems) -> None:

@@ -38,7 +38,7 @@ def root(services: Services) -> DataRoot:
 def test_a_conditional_put_that_failed_after_it_landed_fails_against_itself(
     root: DataRoot, world: World
 ) -> None:
-    world.chosen = lambda _probability: True
+    world.chosen = lambda probability: probability == 0.5
     world.faults = [Fault.LOST]
     with pytest.raises(AlreadyExistsError):
         obstore.put(root.store, "a", b"a", mode="create")
@@ -114,6 +114,16 @@ def test_failures_are_repeated_and_named_at_last(
     with pytest.raises(UnavailableError, match="503 Service Unavailable"):
         root.read("a")
     assert 5 < sum(world.waits) < 30
+
+
+def test_some_faults_last_for_all_attempts(root: DataRoot, world: World) -> None:
+    world.chosen = lambda probability: probability == 0.4
+    world.faults = [Fault.UNAVAILABLE]
+    with pytest.raises(UnavailableError, match="503 Service Unavailable"):
+        root.put("a", b"a")
+    assert world.faults == []
+    assert 5 < sum(world.waits) < 30
+    root.put("a", b"a")
 
 
 def test_a_large_object_is_put_in_parts(root: DataRoot, world: World) -> None:
