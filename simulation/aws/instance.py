@@ -30,6 +30,10 @@ _PREFIX = f"sleeper-{_ID}-"
 _SOURCES = "sources"
 # No cluster takes part.
 _PROPERTIES = {"sleeper.default.table.ingest.batcher.ingest.queue": "standard_ingest"}
+_ASYNCHRONOUS = (
+    "sleeper.default.table.ingest.files.commit.async",
+    "sleeper.default.table.compaction.job.commit.async",
+)
 _CONTAINERS = (1, 2, 4)
 _LOOKS_PER_PERIOD = 4
 
@@ -59,7 +63,9 @@ class AwsInstance:
 
     def create(self, values: Mapping[str, str]) -> None:
         """Deploys the instance."""
-        properties = deploy(self.services, _ID, {**values, **_PROPERTIES})
+        random = Random(f"{self.world.seed} commits")
+        commits = {name: random.choice(("false", "true")) for name in _ASYNCHRONOUS}
+        properties = deploy(self.services, _ID, {**values, **_PROPERTIES, **commits})
         self._stashes = properties.get(STASH_BUCKET)
         config = self.services.s3.bucket(deployed_value(properties, CONFIG_BUCKET))
         path = f"code/{exporter_wheel.FILE_NAME}"
