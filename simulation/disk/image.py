@@ -47,7 +47,9 @@ class Image:
     # -- synchronisation
 
     def sync_folder(self, path: str) -> None:
-        """Makes the names of a folder durable."""
+        """Makes the names of a folder durable, unless another process has deleted it meanwhile."""
+        if not os.path.isdir(path):
+            return
         inode = os.stat(path).st_ino
         former = self._folders.get(inode, {})
         current: Names = {}
