@@ -18,7 +18,12 @@ from simulation.plan import Plan
 from simulation.scheduling.scheduler import Process, Thread
 from simulation.workload.client import Catalogue, Client
 from simulation.workload.mixture import mix_operations
-from simulation.workload.registry import Operation, choose_operation, run_operation
+from simulation.workload.registry import (
+    Operation,
+    choose_operation,
+    explains_none,
+    run_operation,
+)
 from simulation.workload.system_operations import OPERATIONS
 from simulation.world import World
 from sleeper.errors import SleeperError
@@ -72,6 +77,7 @@ class Actors:
         self.catalogue.tables_max = self._random.choice(_TABLES_MAX)
         self.orphan_age_days = self._random.choice(_ORPHAN_AGES_DAYS)
         self._is_resting = False
+        self.explains_error: Callable[[str], bool] = explains_none
 
     def instance_properties(self) -> dict[str, str]:
         """Returns random properties of the instance."""
@@ -92,6 +98,7 @@ class Actors:
             "sleeper.snapshot.transactions.min": random.choice(("5", "50")),
             "sleeper.orphan.period.hours": random.choice(("1", "24")),
             "sleeper.engine.threads": "1",
+            "sleeper.query.checksums.verified": str(self.world.faults.profile.has_damage).lower(),
         }
 
     def start(self, clients: int, steps: int) -> None:
@@ -186,7 +193,7 @@ class Actors:
         self.steps.append(step)
         self.world.note(scheduler.current, f"step {step}: {chosen.name}")
         with self.world.operating(chosen.name, step):
-            outcome = run_operation(client, chosen)
+            outcome = run_operation(client, chosen, self.explains_error)
         self.world.note(scheduler.current, f"step {step}: {outcome}")
         self.done[chosen.name] += 1
         scheduler.sleep(self._pause_seconds * client.random.random())

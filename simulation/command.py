@@ -11,7 +11,7 @@ import typer
 
 from simulation.aws import service_calls
 from simulation.coverage import COVERAGES, describe_coverage, measure_coverage
-from simulation.faults import KINDS
+from simulation.faults import DAMAGES, KINDS
 from simulation.forking import run_forked
 from simulation.local import port_calls
 from simulation.plan import PLANS, Plan
@@ -101,8 +101,8 @@ def _check_usage(world: str, output: str, trace: Path | None, is_one: bool) -> N
 
 def _check_focus(names: Iterable[str]) -> None:
     for name in names:
-        if name not in OPERATIONS and name not in KINDS:
-            expected = ", ".join((*OPERATIONS, *KINDS))
+        if name not in (*OPERATIONS, *KINDS, *DAMAGES):
+            expected = ", ".join((*OPERATIONS, *KINDS, *DAMAGES))
             raise typer.BadParameter(f"{name} (expected one of {expected})", param_hint="--focus")
 
 

@@ -9,13 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simulation.calls import Fault
-from simulation.faults import JUMPED, KILLED, OUTAGE, PAUSED, POWER
+from simulation.faults import DAMAGES, KINDS
 from simulation.result import Result
 from sleeper.json_codec import JsonCodec
-
-KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *map(str, Fault))
-"""The kinds of faults of a single call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +27,14 @@ class PairCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The pairs of operation and call that were reached, and what was not."""
+    """The pairs of operation and call that were reached, and what was not.
+
+    `damaged` counts the stored objects that were damaged, by the damage and the kind of object.
+    """
 
     seeds: int
     pairs: tuple[PairCoverage, ...]
+    damaged: Mapping[str, int]
     operations_never_run: tuple[str, ...]
     calls_never_made: tuple[str, ...]
 
@@ -69,6 +69,11 @@ def measure_coverage(
     return Coverage(
         len(results),
         pairs,
+        {
+            f"{call} {kind}": count
+            for (_, call, kind), count in sorted(fired.items())
+            if kind in DAMAGES
+        },
         tuple(sorted(set(operations) - set(run))),
         tuple(sorted(set(calls) - reached)),
     )
@@ -85,10 +90,15 @@ def describe_coverage(coverage: Coverage) -> str:
             f"{fired:,} of {possible:,} combinations of operation, call and fault have fired",
             f"{without:,} of {len(coverage.pairs):,} pairs of operation and call met no fault:",
             *_without_fault(coverage.pairs),
+            f"damaged objects: {_describe_damage(coverage.damaged)}",
             f"operations never run: {', '.join(coverage.operations_never_run) or 'none'}",
             f"calls never made: {', '.join(coverage.calls_never_made) or 'none'}",
         ]
     )
+
+
+def _describe_damage(damaged: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in damaged.items()) or "none"
 
 
 def _without_fault(pairs: Sequence[PairCoverage]) -> list[str]:

@@ -20,6 +20,9 @@ OUTAGE = "outage"
 JUMPED = "clock jumped"
 POWER = "power lost"
 KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *map(str, Fault))
+TRUNCATED = "truncated"
+CHANGED = "bytes changed"
+DAMAGES = (TRUNCATED, CHANGED)
 
 _LATENCY_SECONDS = (0.0, 0.0001, 0.002, 0.02, 0.5)
 # Some calls take long, so that operations of other processes fall between two calls of one.
@@ -46,8 +49,13 @@ _FIRST_CALLS = (1, 6, 20, 60)
 _FIRST_RATE_MAX = 0.06
 _FOCUS_RATE, _FOCUS_FIRST_CALLS = 0.002, 20
 # Some faults concern every process, so they are rarer than those of one call.
-_SHARED = (OUTAGE, JUMPED, POWER)
+_SHARED = (OUTAGE, JUMPED, POWER, *DAMAGES)
 _WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.5, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}
+
+
+# Of histories, and of looks at an object at rest.
+_DAMAGE_PROBABILITY = 0.25
+_DAMAGE_RATE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +82,19 @@ class Profile:
             rates[kind] = rate * _WEIGHTS.get(kind, 1.0) if is_on and not is_calm else 0.0
             if kind in focus:
                 rates[kind] = _FOCUS_RATE
+        has_damage = not is_calm and random.random() < _DAMAGE_PROBABILITY
+        for kind in DAMAGES:
+            rates[kind] = _DAMAGE_RATE if has_damage or kind in focus else 0.0
         latencies = [random.choice(_LATENCY_SECONDS) for _ in range(3)]
         focused, first_calls = random.choice(_FOCUSED), random.choice(_FIRST_CALLS)
         if not set(KINDS).isdisjoint(focus):
             first_calls = max(first_calls, _FOCUS_FIRST_CALLS)
         return cls(rates, latencies, focused, first_calls, random.choice(_SLOW_SECONDS))
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether stored objects may be damaged."""
+        return any(self.rates.get(kind, 0.0) > 0 for kind in DAMAGES)
 
     def rate(self, kind: str, call: Call, number: int) -> float:
         """Returns the probability of a fault at the operation's call of this number, from 1."""

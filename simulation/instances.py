@@ -44,5 +44,17 @@ class SimulatedInstance(Environment, Protocol):
     def set_idle_seconds(self, seconds: float) -> None:
         """Sets how long processes wait when they have no work."""
 
+    def stop_all(self) -> None:
+        """Ends all processes, and lets checks open the instance again."""
+
+    def list_data(self) -> list[str]:
+        """Returns the paths of all data files, key files and sidecars, in order."""
+
+    def read_data(self, path: str) -> bytes | None:
+        """Returns the bytes of one, None if it does not exist."""
+
+    def write_data(self, path: str, content: bytes) -> None:
+        """Changes the bytes of one that exists. Readers that have it open keep the old ones."""
+
     def remove(self) -> None:
         """Removes everything."""

@@ -46,6 +46,12 @@ class Processes:
         self.processes[process.name] = process
         return process, self.world.scheduler.spawn(process, "main", action)
 
+    def kill_all(self) -> None:
+        """Ends all processes."""
+        for process in list(self.processes.values()):
+            if not process.is_dead:
+                self.world.kill(process)
+
     def _current(self) -> Process:
         return self.world.scheduler.current.process
 

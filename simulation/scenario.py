@@ -16,6 +16,7 @@ from simulation.ageing import Ageing
 from simulation.aws.instance import AwsInstance
 from simulation.bugs.catalogue import planted
 from simulation.checks.violation import Violation
+from simulation.damage import Damage
 from simulation.inspection import Inspector
 from simulation.instances import SimulatedInstance
 from simulation.local.instance import LocalInstance
@@ -25,6 +26,7 @@ from simulation.result import CallCount, FaultCount, FaultName, Result
 from simulation.scheduling.scheduler import DeadlockError, Machine, Process
 from simulation.systems.receiver import RECEIVERS
 from simulation.world import World
+from sleeper.errors import DataError
 
 _STEPS = (20, 60, 150)
 _CLIENTS = (1, 2, 3)
@@ -80,6 +82,8 @@ class Scenario:
         self.plan = plan
         self.actors = Actors(plan, world, self.instance)
         self._ageing = Ageing(world, self.instance, self.actors)
+        self._damage = Damage(world, self.instance)
+        self.actors.explains_error = self._damage.explains
         self._checked_at = 0
 
     def run(self) -> str | None:
@@ -105,6 +109,7 @@ class Scenario:
                 self.actors.start(clients, self.plan.size or steps)
                 self._work(inspector)
                 self.world.faults.is_on = False
+                self._damage.repair()
                 self.actors.keep_all_alive()
                 self._settle(inspector)
                 if self.random.random() < _AGEING_PROBABILITY and inspector.has_right_clocks:
@@ -118,6 +123,8 @@ class Scenario:
         while not self.actors.are_clients_done() and not self._is_too_long():
             self.world.scheduler.sleep(seconds * self.random.random())
             self.actors.restart_dead()
+            if self.world.faults.profile.has_damage:
+                self._damage.look()
             if self.world.trace.count > self._checked_at + _CALLS_BETWEEN_CHECKS:
                 self._stopped(inspector.check_step)
             if self.world.trace.count > calls_before_rest:
@@ -155,7 +162,12 @@ class Scenario:
         if not self.world.errors and self.world.trace.count != self._checked_at:
             self._checked_at = self.world.trace.count
             with self.world.scheduler.exclusively():
-                check()
+                try:
+                    check()
+                except DataError as error:
+                    if not self._damage.explains(str(error)):
+                        raise
+                    self.world.note(self.world.scheduler.current, f"check ended: {error}")
 
     def _is_too_long(self) -> bool:
         world = self.world

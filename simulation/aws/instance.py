@@ -14,6 +14,7 @@ from simulation.instances import BackgroundProcess
 from simulation.processes import Processes
 from simulation.services.deployment import deploy
 from simulation.services.lambdas import Functions, Source
+from simulation.services.s3.buckets import StoredBucket
 from simulation.services.world import Services
 from simulation.surroundings import folder_of, remove_folder
 from simulation.world import World
@@ -21,7 +22,7 @@ from sleeper.aws.config_bucket import deployed_value
 from sleeper.aws.instance import STATE_FOLDER_VARIABLE, open_aws_instance
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
-from sleeper.properties.deployed import CONFIG_BUCKET
+from sleeper.properties.deployed import CONFIG_BUCKET, DATA_BUCKET
 from sleeper.stash.properties import STASH_BUCKET
 from sleeper.workers import lambda_function
 
@@ -41,8 +42,6 @@ _LOOKS_PER_PERIOD = 4
 class AwsInstance:
     """An instance in the simulated account of a world."""
 
-    failures = 0
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.processes = Processes(world, shares_clock=False)
@@ -52,6 +51,7 @@ class AwsInstance:
         world.trace.folder = str(self.base)
         tempfile.tempdir = str(self.base)
         self._idle_seconds = 1.0
+        self.failures = 0
         self._installed = ExitStack()
         self.services = Services(world, world.scheduler.sleep, self.base / "objects")
         self.services.dynamo.capacity.is_limited = self.services.sqs.is_limited = True
@@ -67,6 +67,7 @@ class AwsInstance:
         commits = {name: random.choice(("false", "true")) for name in _ASYNCHRONOUS}
         properties = deploy(self.services, _ID, {**values, **_PROPERTIES, **commits})
         self._stashes = properties.get(STASH_BUCKET)
+        self._data_bucket = deployed_value(properties, DATA_BUCKET)
         config = self.services.s3.bucket(deployed_value(properties, CONFIG_BUCKET))
         path = f"code/{exporter_wheel.FILE_NAME}"
         config.put(path, exporter_wheel.make_wheel(), self.world.now_ms())
@@ -121,6 +122,28 @@ class AwsInstance:
     def wait_for_work(self) -> None:
         """Waits before the next look for work."""
         self.world.scheduler.sleep(self._idle_seconds)
+
+    def stop_all(self) -> None:
+        """Ends all processes."""
+        self.failures += 1
+        self.processes.kill_all()
+
+    def list_data(self) -> list[str]:
+        """Returns the keys of objects."""
+        return [key for key in self._data.keys("") if "/data/" in key]
+
+    def read_data(self, path: str) -> bytes | None:
+        """Returns the content of an object."""
+        stored = self._data.objects.get(path)
+        return None if stored is None else stored.content
+
+    def write_data(self, path: str, content: bytes) -> None:
+        """Changes an object, not what S3 says of it."""
+        self._data.damage(path, content)
+
+    @property
+    def _data(self) -> StoredBucket:
+        return self.services.s3.bucket(self._data_bucket)
 
     def remove(self) -> None:
         """Restores what was replaced, and removes the folder of objects."""

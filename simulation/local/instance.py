@@ -38,6 +38,7 @@ class LocalInstance:
         self.folder = self.base / "instance"
         tempfile.tempdir = str(self.base)
         self._disk: MachineDisk | None = None
+        self._stops = 0
         self._writable: dict[Path, sqlite3.Connection] = {}
 
     def create(self, values: Mapping[str, str]) -> None:
@@ -55,7 +56,35 @@ class LocalInstance:
     @property
     def failures(self) -> int:
         """How often the machine has started again, after which checks open the instance again."""
-        return 0 if self._disk is None else self._disk.failures
+        return self._stops + (0 if self._disk is None else self._disk.failures)
+
+    def stop_all(self) -> None:
+        """Ends all processes."""
+        self._stops += 1
+        self.processes.kill_all()
+
+    def list_data(self) -> list[str]:
+        """Returns paths below the folder."""
+        found = self.folder.glob("*/data/**/*")
+        return sorted(str(each.relative_to(self.folder)) for each in found if each.is_file())
+
+    def read_data(self, path: str) -> bytes | None:
+        """Returns the bytes of a file."""
+        file = self.folder / path
+        return file.read_bytes() if file.exists() else None
+
+    def write_data(self, path: str, content: bytes) -> None:
+        """Replaces a file, durably."""
+        file = self.folder / path
+        changed = file.with_name("changed")
+        with changed.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        changed.replace(file)
+        folder = os.open(file.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 
     def open_to_check(self) -> Instance:
         """Opens the instance for checks, without faults and without changes."""

@@ -17,13 +17,20 @@ from simulation.workload.reads import likely_keys, newest_number, random_version
 from simulation.workload.registry import always, operation
 from simulation.workload.text_files import write_json_lines
 from simulation.workload.web import Response, WebServer
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    SleeperError,
+    UnavailableError,
+)
 
 _ARROW = "application/vnd.apache.arrow.stream"
 _JSON_LINES = "application/x-ndjson"
 _REPORTS = ("tables", "queues", "ingest-jobs", "compaction-jobs", "tasks", "dead-letters")
 _PARTS = ("", "/history", "/partitions", "/files", "/followers")
-_ERRORS = {
+_ERRORS: dict[int, type[SleeperError]] = {
     400: InvalidRequestError,
     404: NotFoundError,
     409: ConflictError,
@@ -42,7 +49,7 @@ def _checked(response: Response) -> bytes:
     """Returns the body, or raises the error that the status stands for."""
     if response.status == 200:
         return response.body
-    error = _ERRORS.get(response.status)
+    error = DataError if response.is_data_error else _ERRORS.get(response.status)
     if error is None:
         raise AssertionError(f"unexpected response {response.reason}")
     raise error(response.reason)

@@ -63,16 +63,23 @@ def choose_operation(client: Client, operations: Sequence[Operation]) -> Operati
     return client.random.choices(possible, [each.weight for each in possible])[0]
 
 
-def run_operation(client: Client, chosen: Operation, has_damage: bool = False) -> str:
+def explains_none(_error: str) -> bool:
+    """No stored object was damaged."""
+    return False
+
+
+def run_operation(
+    client: Client, chosen: Operation, explains: Callable[[str], bool] = explains_none
+) -> str:
     """Runs the operation. Returns `done`, or the error that it met.
 
-    Every error of `sleeper.errors` is an allowed outcome, DataError only if the world `has_damage`.
+    Every error of `sleeper.errors` is an allowed outcome, DataError only if damage `explains` it.
     Others propagate.
     """
     try:
         chosen.run(client)
     except SleeperError as error:
-        if isinstance(error, DataError) and not has_damage:
+        if isinstance(error, DataError) and not explains(str(error)):
             raise
         return f"{type(error).__name__}: {error}"
     return "done"

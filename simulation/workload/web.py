@@ -20,6 +20,11 @@ class Response:
     body: bytes
 
     @property
+    def is_data_error(self) -> bool:
+        """Whether stored data is missing or damaged."""
+        return self.status == 500 and json.loads(self.body).get("error") == "Data"
+
+    @property
     def reason(self) -> str:
         """The text of an error."""
         return f"{self.status}: {self.body[:300].decode(errors='replace')}"

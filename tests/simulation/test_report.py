@@ -1,6 +1,7 @@
 """Texts of failures, totals and coverage."""
 
-from simulation.coverage import KINDS, describe_coverage, measure_coverage
+from simulation.coverage import describe_coverage, measure_coverage
+from simulation.faults import KINDS
 from simulation.plan import Plan
 from simulation.progress import Progress
 from simulation.report import describe_failure, describe_totals, replay_command
@@ -19,7 +20,10 @@ RESULT = Result(
     virtual_seconds=86_400,
     milliseconds=100,
     operations={"ingest": 2, "delete": 1},
-    fault_counts=(FaultCount("lost", "ingest", "state.commit", 1),),
+    fault_counts=(
+        FaultCount("lost", "ingest", "state.commit", 1),
+        FaultCount("truncated", "storage", "storage.key file parquet", 2),
+    ),
     call_counts=(CallCount("ingest", "state.commit", 2), CallCount("ingest", "index.find", 25)),
     trace=TRACE,
 )
@@ -67,6 +71,7 @@ def test_coverage_lists_what_never_happened() -> None:
     assert coverage.calls_never_made == ("state.trim",)
     text = describe_coverage(coverage)
     assert f"1 of {2 * len(KINDS)} combinations" in text
+    assert "damaged objects: storage.key file parquet truncated 2" in text
     assert "1 of 2 pairs of operation and call met no fault:\n  ingest: index.find 25\n" in text
 
 

@@ -5,7 +5,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,11 @@ class StoredBucket:
         self.objects[key] = stored
         self._write_file(key, content)
         return stored
+
+    def damage(self, key: str, content: bytes) -> None:
+        """Changes the content of an object, and nothing that a listing shows."""
+        self.objects[key] = replace(self.objects[key], content=content)
+        self._write_file(key, content)
 
     def delete(self, key: str) -> None:
         """Deletes an object if it exists."""
