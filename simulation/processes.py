@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +136,7 @@ def _name_jobs(installation: "Installation") -> None:
     workers: Any = import_module("sleeper.workers.worker")
     handle = workers.Worker._handle
 
+    @wraps(handle)
     def named(worker: Any, name: Any, *arguments: Any) -> None:
         with installation.processes.world.operating(f"{name.value} job"):
             handle(worker, name, *arguments)
