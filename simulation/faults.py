@@ -19,7 +19,8 @@ PAUSED = "paused"
 OUTAGE = "outage"
 JUMPED = "clock jumped"
 POWER = "power lost"
-KINDS = (KILLED, PAUSED, OUTAGE, JUMPED, POWER, *map(str, Fault))
+LATE = "answered late"
+KINDS = (KILLED, PAUSED, LATE, OUTAGE, JUMPED, POWER, *map(str, Fault))
 TRUNCATED = "truncated"
 CHANGED = "bytes changed"
 DAMAGES = (TRUNCATED, CHANGED)
@@ -30,6 +31,7 @@ _SLOW_SECONDS = (0.0, 0.0, 4.0, 30.0)
 _SLOW_PROBABILITY = 0.08
 _PAUSE_SECONDS = (5.0, 60.0, 700.0, 4000.0)
 _OUTAGE_SECONDS = (5.0, 120.0, 3600.0)
+_LATE_SECONDS = (30.0, 200.0, 1500.0)
 _JUMP_SECONDS = (-7200.0, -30.0, 30.0, 7200.0, 100_000.0, 172_800.0)
 _RATES = (0.0005, 0.002, 0.006)
 # Polls are most of the calls, so a profile may have more faults at the calls of one service.
@@ -171,6 +173,11 @@ class Faults:
         """Returns how long a process is paused by the fault of a call."""
         details = self._details(point)
         return details.choice(_PAUSE_SECONDS) * (0.5 + details.random())
+
+    def late_seconds(self, point: Point) -> float:
+        """Returns how late the answer of a call is, while the caller's other threads go on."""
+        details = self._details(point)
+        return details.choice(_LATE_SECONDS) * (0.5 + details.random())
 
     def jump_seconds(self, point: Point) -> float:
         """Returns how far a clock jumps by the fault of a call."""

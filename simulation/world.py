@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from random import Random
 from typing import TypeVar
 
 from simulation.calls import Call, Fault
-from simulation.faults import JUMPED, KILLED, PAUSED, POWER, Faults, MetFaults, Point, Profile
+from simulation.faults import JUMPED, KILLED, LATE, PAUSED, POWER, Faults, MetFaults, Point, Profile
 from simulation.scheduling.patching import attach
 from simulation.scheduling.scheduler import Killed, Process, Scheduler, Thread
 from simulation.trace import Trace, TraceHandler
@@ -50,6 +50,7 @@ class World:
     _paused: dict[Process, float] = field(default_factory=dict)
     _met: Counter[Process] = field(default_factory=Counter)
     _met_beside: Counter[Process] = field(default_factory=Counter)
+    _met_at: Counter[tuple[Process, str]] = field(default_factory=Counter)
 
     @property
     def began_at(self) -> float:
@@ -88,7 +89,7 @@ class World:
             return effect()
         point = self._begin(thread, call)
         if self.faults.is_out(point, self.scheduler.now):
-            self._count(thread)
+            self._count(thread, call)
             self.note(thread, f"{call} ! unavailable")
             raise error(Fault.UNAVAILABLE)
         for fault in (Fault.UNAVAILABLE, Fault.THROTTLED, Fault.FULL):
@@ -145,6 +146,10 @@ class World:
         """Returns the faults that the process has met so far, and jumps of any clock."""
         jumps = sum(count for (kind, *_), count in self.faults.counts.items() if kind == JUMPED)
         return MetFaults(self._met[process] + jumps, self._met_beside[process] + jumps)
+
+    def count_met_at(self, process: Process, services: Sequence[str]) -> int:
+        """Returns how many faults the process has met so far at calls of the services."""
+        return sum(self._met_at[process, each] for each in services)
 
     def note(self, thread: Thread, text: str) -> None:
         """Adds a line to the history."""
@@ -228,7 +233,7 @@ class World:
         return self.faults.begin_call(operation, call, who)
 
     def _wait(self, thread: Thread, point: Point) -> None:
-        seconds = self._latency_seconds(thread)
+        seconds = self._latency_seconds(thread, point)
         process = thread.process
         if self._happens(thread, PAUSED, point):
             self.note(thread, f"{point.call} ! {PAUSED}")
@@ -249,7 +254,10 @@ class World:
             handle()
 
     def _end(self, thread: Thread, point: Point, error: Callable[[Fault], Exception]) -> None:
-        seconds = self._latency_seconds(thread)
+        seconds = self._latency_seconds(thread, point)
+        if self._happens(thread, LATE, point):
+            self.note(thread, f"{point.call} ! {LATE}")
+            seconds += self.faults.late_seconds(point)
         if seconds:
             self.scheduler.sleep(seconds)
         self._may_die(thread, point, "after")
@@ -257,21 +265,22 @@ class World:
             self.note(thread, f"{point.call} ! {Fault.LOST}")
             raise error(Fault.LOST)
 
-    def _latency_seconds(self, thread: Thread) -> float:
+    def _latency_seconds(self, thread: Thread, point: Point) -> float:
         seconds = self.faults.latency_seconds()
         if seconds > _SECONDS_KEPT:
-            self._count(thread)
+            self._count(thread, point.call)
         return seconds
 
     def _happens(self, thread: Thread, kind: str, point: Point) -> bool:
         is_met = self.faults.happens(kind, point)
         if is_met:
-            self._count(thread, kind)
+            self._count(thread, point.call, kind)
         return is_met
 
-    def _count(self, thread: Thread, kind: str = "") -> None:
+    def _count(self, thread: Thread, call: Call, kind: str = "") -> None:
         """Counts a fault of a process, and whether its threads beside the first one met it."""
         self._met[thread.process] += 1
+        self._met_at[thread.process, call.service] += 1
         if kind == PAUSED or thread is not thread.process.threads[0]:
             self._met_beside[thread.process] += 1
 
