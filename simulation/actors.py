@@ -16,6 +16,7 @@ from simulation.instances import SimulatedInstance
 from simulation.model.journal import Journal
 from simulation.plan import Plan
 from simulation.scheduling.scheduler import Process, Thread
+from simulation.workload.background import redrive_all
 from simulation.workload.client import Catalogue, Client
 from simulation.workload.mixture import mix_operations
 from simulation.workload.registry import (
@@ -41,6 +42,9 @@ _COMPACTION_SECONDS = (("20", "70"), ("60", "300"), ("900", "3600"))
 _SETTLING_IDLE_SECONDS = 120.0
 _ORPHAN_AGES_DAYS = (2, 2, 14)
 _RESTING_SECONDS = 3_600.0
+_REDRIVE_SECONDS = 500.0
+# How often a message may be received. On AWS commits need many.
+_RECEIVES = ("1", "3", "1000", "1000")
 
 
 @dataclass(eq=False)
@@ -83,8 +87,10 @@ class Actors:
         """Returns random properties of the instance."""
         random = self._random
         visibility_seconds, lease_seconds = random.choice(_COMPACTION_SECONDS)
+        receives = random.choice(_RECEIVES) if self.plan.world == "local" else _RECEIVES[-1]
         return {
-            "sleeper.queue.receives.max": "1000",
+            "sleeper.queue.receives.max": receives,
+            "sleeper.compaction.job.max.retries": random.choice(("1", "3")),
             "sleeper.compaction.queue.visibility.timeout.seconds": visibility_seconds,
             "sleeper.ingest.queue.visibility.timeout.seconds": random.choice(("60", "900")),
             "sleeper.ingest.keepalive.period.seconds": "20",
@@ -109,6 +115,7 @@ class Actors:
             self._clients.append(_Actor(name, self._client(name, count)))
         for each in self.instance.background(self._random):
             self._background.append(_Actor(each.name, each.run))
+        self._background.append(_Actor("operator", self._redrive))
         self.restart_dead()
 
     def restart_dead(self) -> None:
@@ -127,6 +134,14 @@ class Actors:
         """Starts at once from now on what ended."""
         self._restart_seconds = 0.0
         self.instance.set_idle_seconds(_SETTLING_IDLE_SECONDS)
+
+    def _redrive(self) -> None:
+        """Returns what has failed too often to its queue, when the faults that it met are over."""
+        instance = self.instance.open()
+        while True:
+            if not self.world.faults.is_on:
+                redrive_all(instance)
+            self.world.scheduler.sleep(_REDRIVE_SECONDS)
 
     @contextmanager
     def resting(self) -> Iterator[None]:

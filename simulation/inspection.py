@@ -8,6 +8,7 @@ from simulation.checks import systems
 from simulation.checks.checker import Checker
 from simulation.checks.look import Look
 from simulation.checks.settled import check_orphans, check_settled
+from simulation.checks.takeovers import Takeovers, observed_holds
 from simulation.checks.violation import Violation
 from simulation.faults import JUMPED
 from simulation.instances import SimulatedInstance
@@ -50,17 +51,19 @@ class Inspector:
         self._observer.world, self._observer.source = world, instance
         self._random = random
         self._world = world
+        self._takeovers = Takeovers(world)
         self._checker = Checker(self._observer, random)
         self._checked: set[str] = set()
 
     @contextmanager
     def observing(self) -> Iterator[None]:
-        """Reads logs in the block before they are trimmed."""
-        with observed_trims(self._observer):
+        """Reads logs in the block before they are trimmed, and notes what processes hold."""
+        with observed_trims(self._observer), observed_holds(self._takeovers):
             yield
 
     def check_step(self) -> None:
         """Applies the rules that hold at any time."""
+        self._takeovers.check()
         self._observer.reopen()
         self._checker.check_step()
         self._check_systems(is_end=False)

@@ -5,6 +5,7 @@ from collections import Counter
 from simulation.checks.violation import require
 from simulation.model.fold import TableModel
 from simulation.model.journal import Answer, Journal, Submission
+from sleeper.statestore.transactions.compaction_jobs import AssignFiles
 from sleeper.statestore.transactions.record_requests import RecordRequests
 
 _DENSE = "numbers are dense"
@@ -55,6 +56,12 @@ def check_submissions(model: TableModel) -> None:
         if each.transaction.remembered
     )
     check_together(model)
+    ids.update(
+        (each.transaction.kind, job.job_id)
+        for each in model.log
+        if isinstance(each.transaction, AssignFiles)
+        for job in each.transaction.jobs
+    )
     repeated = [each for each, count in ids.items() if count > 1]
     require(not repeated, _ONCE, "ids that were committed twice", table=model.id, ids=repeated)
 

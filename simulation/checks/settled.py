@@ -16,6 +16,7 @@ from sleeper.jobs.status import JobState
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.rows import sidecars_from_column
+from sleeper.tables import TableId
 
 _QUEUES = "queues drain"
 _LOCKED = "nothing stays assigned"
@@ -88,16 +89,17 @@ def check_accepted(table: OpenTable, model: TableModel, observer: Observer) -> N
         is_queued = ingest.table_id == model.id and ingest.answer is Answer.ACCEPTED
         if is_queued and ingest.id not in committed:
             require(
-                _is_rejected(table, ingest),
+                is_rejected(table.instance, ingest),
                 _DONE,
                 f"job {ingest.id} was queued and is not committed",
                 table=table.ref,
             )
 
 
-def _is_rejected(table: OpenTable, ingest: Ingest) -> bool:
+def is_rejected(instance: Instance, ingest: Ingest) -> bool:
+    """Returns whether the tracker has a rejection of the job."""
     try:
-        job = table.instance.jobs.tracker.job(table.ref.id, ingest.id)
+        job = instance.jobs.tracker.job(TableId(ingest.table_id), ingest.id)
     except NotFoundError:
         return False
     return job.state is JobState.REJECTED

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from simulation.checks import adapters, adjunct_stores, export_queues, stashes, status
+from simulation.checks import adapters, adjunct_stores, export_queues, queues, stashes, status
 from simulation.checks.look import Look
 from sleeper.instance import Instance
 
 CHECKS: Sequence[Callable[[Look], None]] = (
+    queues.check_queues,
     export_queues.check_queues,
     stashes.check_stashes,
     adapters.check_adapters,
@@ -14,6 +15,7 @@ CHECKS: Sequence[Callable[[Look], None]] = (
     status.check_status,
 )
 _WORK: Sequence[Callable[[Instance], Iterator[str]]] = (
+    queues.describe_work,
     export_queues.describe_work,
     stashes.describe_work,
 )

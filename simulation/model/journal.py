@@ -180,7 +180,8 @@ class Backup:
 class Journal:
     """All submissions of a history, by the log's name of them, and what its clients have read.
 
-    `released` are the ids of holds whose release was acknowledged.
+    `released` are the ids of holds whose release was acknowledged, `accepted_files` has the table of
+    each file that the batcher has accepted, and `deleted_tables` the tables that were ever deleted.
     """
 
     ingests: dict[str, Ingest] = field(default_factory=dict)
@@ -188,6 +189,8 @@ class Journal:
     others: dict[str, Other] = field(default_factory=dict)
     clones: dict[str, Clone] = field(default_factory=dict)
     files: dict[str, Sequence[SourceRow]] = field(default_factory=dict)
+    accepted_files: dict[str, str] = field(default_factory=dict)
+    deleted_tables: set[str] = field(default_factory=set)
     pins: dict[str, Pin] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     reads: list[Read] = field(default_factory=list)

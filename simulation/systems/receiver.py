@@ -37,11 +37,27 @@ class Received:
 
 @dataclass(slots=True)
 class Receiver:
-    """What one receiver has. `batches` has the bucket and the exports of each call it accepted."""
+    """What one receiver has.
+
+    `offered` are the exports of calls that began, `newest` the last sequence of each key that it
+    has. Dead letters come late after a redrive, so it is then not `is_ordered`.
+    """
 
     exports: dict[tuple[Key, int], Value] = field(default_factory=dict)
     buckets: dict[Key, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    offered: set[tuple[Key, int]] = field(default_factory=set)
+    newest: dict[Key, int] = field(default_factory=dict)
+    is_ordered: bool = True
+
+    def offer(self, exports: Sequence[Received]) -> None:
+        """Notes exports that a call begins with: each comes before the later ones of its key."""
+        for each in exports:
+            name = each.key, each.sequence
+            is_late = self.newest.get(each.key, each.sequence) > each.sequence
+            if self.is_ordered and is_late and name not in self.offered:
+                self.problems.append(f"key {each.key}: {each.sequence} comes after a later one")
+            self.offered.add(name)
 
     def take(self, bucket: int, exports: Sequence[Received]) -> None:
         """Stores exports, and notes what an exporter may not do."""
@@ -53,6 +69,7 @@ class Receiver:
         for each in exports:
             if self.buckets.setdefault(each.key, bucket) != bucket:
                 self.problems.append(f"key {each.key} came from bucket {bucket} and another one")
+            self.newest[each.key] = max(self.newest.get(each.key, 0), each.sequence)
             former = self.exports.setdefault((each.key, each.sequence), each.value)
             if former != each.value:
                 self.problems.append(
@@ -96,6 +113,7 @@ class RecordingExporter:
         """Sends a batch, see `sleeper.export_queue.exporter.Exporter`."""
         calls, receiver = RECEIVERS.calls, RECEIVERS.find(self._name)
         exports = received_exports(batch)
+        receiver.offer(exports)
         refused = _choose_refused(calls, len(exports))
         if calls.choose(_HANG_PROBABILITY):
             time.sleep(batch.queue.timeout_seconds + _LATE_SECONDS)

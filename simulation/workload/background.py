@@ -13,11 +13,16 @@ from sleeper.garbage_collection.service import (
     snapshot_table,
     sweep_abandoned,
 )
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobKind
 from sleeper.splitting.find import send_new_splits
 from sleeper.splitting.service import split_table
+from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
+from sleeper.tables import TableId
 from sleeper.workers.worker import Worker
 
 _MESSAGES_MAX = 4
+_LEASE_MS = 3_600_000
 
 
 def work_once(client: Client) -> bool:
@@ -38,6 +43,23 @@ def create_compactions(client: Client) -> None:
     """Creates the compaction jobs of a table, sometimes of all its files."""
     ref = client.instance.tables.index.find(client.choose_table().name)
     create_table_jobs(client.instance, ref, client.random.random() < 0.3)
+
+
+@operation(2)
+def reuse_job_id(client: Client) -> None:
+    """Assigns a file to a compaction job whose id was used before, which the table refuses."""
+    table = client.choose_table()
+    store = client.instance.table(table.name).state
+    jobs = client.instance.jobs.tracker.recent(JobKind.COMPACTION, TableId(table.id))
+    with store.reading() as state:
+        references = [each for each in state.files.references() if each.job_id is None]
+    if not jobs or not references:
+        return
+    used = client.random.choice(sorted(each.job_id for each in jobs))
+    free = min(references, key=lambda each: (each.path, each.partition_id))
+    expiry_ms = client.instance.clock() + _LEASE_MS
+    assignment = JobAssignment(used, free.partition_id, (free.path,), expiry_ms)
+    store.commit_or_raise(AssignFiles((assignment,)))
 
 
 @operation(3, is_background=True)
@@ -70,6 +92,18 @@ def save_snapshot(client: Client) -> None:
     """Stores the state of a table and trims its log."""
     ref = client.instance.tables.index.find(client.choose_table().name)
     snapshot_table(client.instance, ref, always=True)
+
+
+@operation(1, always)
+def redrive_dead_letters(client: Client) -> None:
+    """Returns the dead letters of all queues to them."""
+    redrive_all(client.instance)
+
+
+def redrive_all(instance: Instance) -> None:
+    """Returns all dead letters to their queues."""
+    for name in instance.jobs.queues:
+        instance.jobs.dead_letters(name).redrive()
 
 
 def _has_snapshot_table(client: Client) -> bool:

@@ -1,6 +1,6 @@
 """Operations of export queues: creation, drains, pauses, redrives, deletion."""
 
-from simulation.systems.receiver import NAME_OPTION
+from simulation.systems.receiver import NAME_OPTION, RECEIVERS
 from simulation.workload.client import Client
 from simulation.workload.registry import operation
 from sleeper.export_queue import control
@@ -72,7 +72,9 @@ def resume_export_queue(client: Client) -> None:
 @operation(2, _has_queue)
 def redrive_export_queue(client: Client) -> None:
     """Makes dead letters pending again."""
-    control.redrive(client.instance, _choose_queue(client))
+    name = _choose_queue(client)
+    RECEIVERS.find(name).is_ordered = False
+    control.redrive(client.instance, name)
 
 
 @operation(1, _has_queue)

@@ -211,6 +211,7 @@ def ingest_by_batcher(client: Client) -> None:
     pq.write_table(to_arrow(rows, schema), content)
     client.journal.files[name] = rows
     submit_to_batcher(client.instance, table.name, [client.put_source(name, content.getvalue())])
+    client.journal.accepted_files[name] = table.id
 
 
 @operation(2, is_background=True)

@@ -101,6 +101,19 @@ def query_version(client: Client) -> None:
     _record(client, table, "query of a version", version, rows)
 
 
+@operation(2)
+def look_up_keys(client: Client) -> None:
+    """Reads the rows of a few keys as of a version."""
+    table = client.choose_table()
+    with client.instance.table(table.name).state.reading() as state:
+        version = client.random.randint(state.oldest_version, state.number)
+        schema = state.schema_at(version)
+    keys = _likely_keys(client, table, schema)
+    query = Query(make_key_regions(schema, keys), version=version)
+    rows = _all_rows(open_query(client.instance, table.name, query))
+    _record(client, table, "lookup at a version", version, rows, frozenset(keys))
+
+
 @operation(1)
 def query_time(client: Client) -> None:
     """Reads all rows as of a time."""
@@ -128,8 +141,9 @@ def _record(
     what: str,
     version: int,
     rows: Counter[tuple[object, ...]],
+    keys: frozenset[Key] | None = None,
 ) -> None:
-    read = Read(table_id=table.id, what=what, first=version, last=version, rows=rows)
+    read = Read(table_id=table.id, what=what, first=version, last=version, rows=rows, keys=keys)
     client.journal.reads.append(read)
 
 

@@ -53,6 +53,7 @@ def delete(client: Client) -> None:
     table = client.choose_table()
     now = client.random.random() < 0.5
     table.is_deleted = True
+    client.journal.deleted_tables.add(table.id)
     delete_table(client.instance, table.name, now)
 
 

@@ -102,7 +102,7 @@ _ROWS = ["a version has exactly its rows", "a read returns the rows of one versi
         (_forget_deletes, 0, _ROWS),
         (_keep_later_deletes, 0, _ROWS),
         (_add_loads, 0, _ROWS),
-        (_pin_nothing, 9, [_EXISTS]),
+        (_pin_nothing, 1, [_EXISTS]),
         (_age_off_later, 0, _ROWS),
         (_forget_job_ids, 0, ["a change is committed once", "no acknowledged write is lost"]),
         (_leave_an_input, 0, _ROWS),
