@@ -26,6 +26,7 @@ BUGS = (
             "added: list[NewItem] = self._add([], self._to) or []",
         ),
         (rules.EXPORTS,),
+        focus=("create_export_queue", "drain_export_queue"),
     ),
     PlantedBug(
         "export-deleted-before-acknowledgement",
@@ -35,7 +36,8 @@ BUGS = (
             "bytes_max = None if len(items) == 1 else _ROWS_BYTES_MAX",
             "bytes_max = [self._settle(*each) for each in items.items()] and None",
         ),
-        (rules.EXPORTS, rules.EXPORT_ORDER),
+        (rules.EXPORTS, rules.EXPORT_ORDER, rules.ALONE),
+        focus=("create_export_queue", "drain_export_queue"),
     ),
     PlantedBug(
         "claim-ignored",
@@ -45,7 +47,8 @@ BUGS = (
             "if before is not None and before[1] > now and is_alive(before[2]):",
             "if before is not None and before[1] > now and not is_alive(before[2]):",
         ),
-        (rules.EXPORTS, rules.EXPORT_ORDER),
+        (rules.EXPORTS, rules.EXPORT_ORDER, rules.ALONE),
+        focus=("create_export_queue", "drain_export_queue"),
     ),
     PlantedBug(
         "stash-complete-before-its-last-file",
@@ -57,5 +60,47 @@ BUGS = (
             "TaskResult()),)]",
         ),
         (rules.STASH,),
+        focus=("submit_stash",),
+    ),
+    PlantedBug(
+        "exports-out-of-order",
+        "the exports of a key come in the order of its changes",
+        Mutation(
+            "sleeper.export_queue.local.store:LocalExportStore.read",
+            '"SELECT id, exports, content FROM items WHERE queue = ? AND bucket = ? ORDER BY id",',
+            '"SELECT id, exports, content FROM items WHERE queue = ? AND bucket = ? '
+            'ORDER BY id DESC",',
+        ),
+        (rules.EXPORT_ORDER,),
+        focus=("create_export_queue", "drain_export_queue"),
+    ),
+    PlantedBug(
+        "claim-not-released",
+        "a claim on a bucket ends with its drain",
+        Mutation(
+            "sleeper.export_queue.drain:_Drain.run",
+            "stack.callback(store.release, name, each.bucket, self.owner)",
+            "stack.callback(str, self.owner)",
+        ),
+        (rules.ALONE,),
+        focus=("create_export_queue", "drain_export_queue"),
+    ),
+    PlantedBug(
+        "success-before-the-last-file",
+        "a stash is complete when all its files are",
+        Mutation(
+            "sleeper.stash.run:_copy",
+            "deque(threads.map(partial(writer.write, version), unfinished), maxlen=0)",
+            "threads.map(partial(writer.write, version), unfinished)",
+        ),
+        (rules.STASH,),
+        focus=("run_stash",),
+    ),
+    PlantedBug(
+        "second-decision-counts",
+        "a stash that was completed is never cancelled",
+        Mutation("sleeper.stash.record:StashRecord.decide", "return first", "return decision"),
+        (rules.STASH, rules.LATEST, rules.ERROR),
+        focus=("run_stash", "submit_stash", "cancel_running_stash"),
     ),
 )

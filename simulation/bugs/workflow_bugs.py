@@ -11,6 +11,7 @@ BUGS = (
         Mutation("sleeper.compaction.run:_find_oldest_beneath", "return 0", "return None"),
         (rules.ROWS,),
         BOTH,
+        focus=("create_compactions", "write_small"),
     ),
     PlantedBug(
         "delete-hides-later-rows",
@@ -23,6 +24,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
+        focus=("delete_region", "delete_keys"),
     ),
     PlantedBug(
         "message-deleted-before-its-commit",
@@ -33,6 +35,7 @@ BUGS = (
             "failure = queue.delete(message.receipt)",
         ),
         (rules.ACCEPTED,),
+        focus=("ingest_by_message", "work"),
     ),
     PlantedBug(
         "batch-not-recorded",
@@ -44,17 +47,19 @@ BUGS = (
         ),
         (rules.ONCE,),
         BOTH,
+        focus=("ingest_by_batcher", "create_batches"),
     ),
     PlantedBug(
         "filter-excludes-a-key",
         "a key filter never excludes a key that its file holds",
         Mutation(
-            "sleeper.datafiles.sidecars.key_filter:_bytes",
-            'return struct.pack("<i" if field.type in SHORT_NUMBERS else "<q", value)',
-            'return struct.pack("<q", value)',
+            "sleeper.datafiles.sidecars.key_filter:_may_hold",
+            "masks = _ONE << ((hashes.astype(np.uint32)[:, None] * SALTS) >> _TO_BIT)",
+            "masks = _ONE << (((hashes >> _HALF).astype(np.uint32)[:, None] * SALTS) >> _TO_BIT)",
         ),
-        (rules.ROWS,),
+        (rules.ROWS, rules.READS),
         BOTH,
+        ("look_up_keys", "query_newest"),
     ),
     PlantedBug(
         "orphans-of-running-jobs-collected",
@@ -66,6 +71,7 @@ BUGS = (
         ),
         (rules.EXISTS, rules.ROWS),
         BOTH,
+        focus=("collect_orphans",),
     ),
     PlantedBug(
         "collection-delay-ignored",
@@ -77,6 +83,7 @@ BUGS = (
         ),
         (rules.DELAY,),
         BOTH,
+        focus=("collect", "restore_version", "create_compactions"),
     ),
     PlantedBug(
         "pins-of-clones-dropped",
@@ -88,6 +95,7 @@ BUGS = (
         ),
         (rules.EXISTS, rules.ROWS),
         BOTH,
+        focus=("clone", "collect"),
     ),
     PlantedBug(
         "key-bounds-exclude-the-last-key",
@@ -99,6 +107,7 @@ BUGS = (
         ),
         (rules.ROWS, rules.READS),
         BOTH,
+        focus=("look_up_keys", "query_newest"),
     ),
     PlantedBug(
         "cursor-before-the-changes",
@@ -110,5 +119,52 @@ BUGS = (
         ),
         (rules.COPY,),
         BOTH,
+        focus=("follow_changes",),
+    ),
+    PlantedBug(
+        "visibility-not-renewed",
+        "the message of a job that runs is not delivered again",
+        Mutation(
+            "sleeper.workers.worker:visibility_renewal",
+            "lambda: queue.extend(message.receipt, visibility_seconds),",
+            "lambda: None,",
+        ),
+        (rules.ALONE,),
+        focus=("ingest_by_message", "submit_stash", "create_compactions"),
+    ),
+    PlantedBug(
+        "job-id-reused",
+        "the id of a compaction job is used once",
+        Mutation(
+            "sleeper.statestore.transactions.compaction_jobs:AssignFiles.validate",
+            "if job.job_id in ids or fold.applied(job.job_id, JOB_KIND):",
+            "if job.job_id in ids:",
+        ),
+        (rules.ONCE, rules.ERROR),
+        BOTH,
+        ("reuse_job_id", "create_compactions"),
+    ),
+    PlantedBug(
+        "dead-letter-threshold-off-by-one",
+        "a message becomes a dead letter at its last receive",
+        Mutation(
+            "sleeper.local.queue:bury",
+            '" WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND receives >= :max",',
+            '" WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND receives > :max",',
+        ),
+        (rules.DEAD,),
+        focus=("create_compactions", "work"),
+    ),
+    PlantedBug(
+        "batcher-forgets-a-file",
+        "a job of the batcher whose answer was lost is sent again",
+        Mutation(
+            "sleeper.ingest_batcher.plan:create_batches",
+            "sent = [_send(assigned, requests, send) for assigned in _whole_jobs(waiting)]",
+            "sent = [_send(assigned, requests, send) for assigned in _whole_jobs([])]",
+        ),
+        (rules.FILES,),
+        BOTH,
+        ("ingest_by_batcher", "create_batches"),
     ),
 )
