@@ -26,7 +26,7 @@ from simulation.result import CallCount, FaultCount, FaultName, Result
 from simulation.scheduling.scheduler import DeadlockError, Machine, Process
 from simulation.systems.receiver import RECEIVERS
 from simulation.world import World
-from sleeper.errors import DataError
+from sleeper.errors import DataError, SleeperError
 
 _STEPS = (20, 60, 150)
 _CLIENTS = (1, 2, 3)
@@ -116,6 +116,8 @@ class Scenario:
                     self._age(inspector)
         except Violation as error:
             failures.append(str(error))
+        except SleeperError as error:
+            failures.append(f"unexpected error: a check met {type(error).__name__}: {error}")
 
     def _work(self, inspector: Inspector) -> None:
         seconds = self.random.choice(_SECONDS_BETWEEN_CHECKS)
