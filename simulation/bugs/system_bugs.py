@@ -4,6 +4,8 @@ from simulation.bugs import rules
 from simulation.bugs.mutation import Mutation
 from simulation.bugs.planted_bug import PlantedBug
 
+_EXPORTS = ("create_export_queue", "drain_export_queue", "ingest_from_memory")
+
 BUGS = (
     PlantedBug(
         "file-sync-forgotten",
@@ -25,8 +27,8 @@ BUGS = (
             "added: list[NewItem] = []",
             "added: list[NewItem] = self._add([], self._to) or []",
         ),
-        (rules.EXPORTS,),
-        focus=("create_export_queue", "drain_export_queue"),
+        (rules.EXPORTS, rules.NEWEST),
+        focus=_EXPORTS,
     ),
     PlantedBug(
         "export-deleted-before-acknowledgement",
@@ -36,8 +38,8 @@ BUGS = (
             "bytes_max = None if len(items) == 1 else _ROWS_BYTES_MAX",
             "bytes_max = [self._settle(*each) for each in items.items()] and None",
         ),
-        (rules.EXPORTS, rules.EXPORT_ORDER, rules.ALONE),
-        focus=("create_export_queue", "drain_export_queue"),
+        (rules.EXPORTS, rules.EXPORT_ORDER, rules.NEWEST, rules.ALONE),
+        focus=_EXPORTS,
     ),
     PlantedBug(
         "claim-ignored",
@@ -47,8 +49,8 @@ BUGS = (
             "if before is not None and before[1] > now and is_alive(before[2]):",
             "if before is not None and before[1] > now and not is_alive(before[2]):",
         ),
-        (rules.EXPORTS, rules.EXPORT_ORDER, rules.ALONE),
-        focus=("create_export_queue", "drain_export_queue"),
+        (rules.EXPORTS, rules.EXPORT_ORDER, rules.NEWEST, rules.ALONE),
+        focus=_EXPORTS,
     ),
     PlantedBug(
         "stash-complete-before-its-last-file",
@@ -72,7 +74,7 @@ BUGS = (
             'ORDER BY id DESC",',
         ),
         (rules.EXPORT_ORDER,),
-        focus=("create_export_queue", "drain_export_queue"),
+        focus=_EXPORTS,
     ),
     PlantedBug(
         "claim-not-released",
@@ -83,7 +85,7 @@ BUGS = (
             "stack.callback(str, self.owner)",
         ),
         (rules.ALONE,),
-        focus=("create_export_queue", "drain_export_queue"),
+        focus=_EXPORTS,
     ),
     PlantedBug(
         "success-before-the-last-file",

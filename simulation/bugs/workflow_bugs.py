@@ -8,10 +8,14 @@ BUGS = (
     PlantedBug(
         "tombstone-dropped-early",
         "a tombstone stays while it may hide an older row",
-        Mutation("sleeper.compaction.run:_find_oldest_beneath", "return 0", "return None"),
+        Mutation(
+            "sleeper.compaction.run:_plan_merge",
+            "job.table_id, state.schema, partition, inputs, start_ms, step, deletes, oldest",
+            "job.table_id, state.schema, partition, inputs, start_ms, step, deletes, None",
+        ),
         (rules.ROWS,),
         BOTH,
-        focus=("create_compactions", "write_small"),
+        focus=("create_compactions", "ingest_from_memory", "work"),
     ),
     PlantedBug(
         "delete-hides-later-rows",
@@ -130,7 +134,7 @@ BUGS = (
             "lambda: None,",
         ),
         (rules.ALONE,),
-        focus=("ingest_by_message", "submit_stash", "create_compactions"),
+        focus=("ingest_by_message", "create_compactions", "work"),
     ),
     PlantedBug(
         "job-id-reused",
@@ -153,7 +157,8 @@ BUGS = (
             '" WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND receives > :max",',
         ),
         (rules.DEAD,),
-        focus=("create_compactions", "work"),
+        focus=("create_compactions", "ingest_from_memory", "ingest_by_message"),
+        size=80,
     ),
     PlantedBug(
         "batcher-forgets-a-file",

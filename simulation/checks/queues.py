@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from simulation.checks.look import Look
 from simulation.checks.settled import is_rejected
+from simulation.checks.takeovers import DEAD
 from simulation.checks.violation import require
 from simulation.model.journal import Answer, Ingest
 from simulation.model.submitted import batch_names
@@ -17,7 +18,6 @@ from sleeper.tables import TableId
 
 _DONE = "accepted jobs are done"
 _FILES = "a file of the batcher is in a job"
-_DEAD = "a message dies at its last receive"
 _ALL = 1_000_000
 
 
@@ -74,7 +74,7 @@ def _check_dead(instance: Instance) -> None:
         for letter in instance.jobs.dead_letters(name).list():
             require(
                 letter.receives == queue.settings.receives_max,
-                _DEAD,
+                DEAD,
                 f"{letter.message_id} of queue {name.value} died at {letter.receives}",
                 settings=queue.settings,
             )

@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import patch
 
 from simulation.checks.violation import require
-from simulation.faults import JUMPED, SLOW
 from simulation.scheduling.scheduler import Process
 from simulation.world import World
 from sleeper.export_queue.local.store import LocalExportStore
@@ -20,12 +19,13 @@ from sleeper.local.queue import LocalQueue
 
 # A late answer of another service hinders no renewal, which is made by another thread.
 _RENEWED = ("queue", "export_queue")
+DEAD = "a message dies at its last receive"
 _ALONE = "a live process keeps what it holds"
 
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    """The holder's identity for one thing, its process, and its faults and jumps before."""
+    """The holder's identity for one thing, its process, and how many faults that had met before."""
 
     identity: str
     process: Process
@@ -34,10 +34,10 @@ class _Hold:
 
 @dataclass
 class Takeovers:
-    """What processes of a world hold. `problems` are what was taken from them."""
+    """What processes of a world hold. `problems` are the rules that were broken, and how."""
 
     world: World
-    problems: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
     _holds: dict[str, _Hold] = field(default_factory=dict)
 
     def hold(self, what: str, identity: str) -> None:
@@ -47,8 +47,11 @@ class Takeovers:
             return
         before = self._holds.get(what)
         if before is not None and before.identity != identity and self._is_unexplained(before):
-            self.problems.append(f"{thread} has {what}, which {before.process.name} holds")
-        self._holds[what] = _Hold(identity, thread.process, self._count_faults(thread.process))
+            text = f"{thread} has {what}, which {before.process.name} holds"
+            self.problems.append((_ALONE, text))
+        self._holds[what] = _Hold(
+            identity, thread.process, self.world.faults_met(thread.process, _RENEWED)
+        )
 
     def give_back(self, identity: str) -> None:
         """Notes that the holder has given back what it held under the identity."""
@@ -56,20 +59,13 @@ class Takeovers:
             del self._holds[what]
 
     def check(self) -> None:
-        """Raises `Violation` if something was taken."""
-        require(not self.problems, _ALONE, self.problems[0] if self.problems else "")
+        """Raises `Violation` if a rule was broken."""
+        for rule, text in self.problems:
+            require(False, rule, text)
 
     def _is_unexplained(self, hold: _Hold) -> bool:
-        return not hold.process.is_dead and self._count_faults(hold.process) == hold.faults
-
-    def _count_faults(self, process: Process) -> int:
-        """Counts the faults that hinder a process, and the jumps of all clocks."""
-        jumps = sum(kind == JUMPED for _, kind in self.world.faults.names)
-        return jumps + sum(
-            count
-            for (who, kind, service), count in self.world.met.items()
-            if who is process and (kind != SLOW or service in _RENEWED)
-        )
+        faults = self.world.faults_met(hold.process, _RENEWED)
+        return not hold.process.is_dead and faults == hold.faults
 
 
 @contextmanager
@@ -94,7 +90,11 @@ def _observed(real: Callable[..., Any], observe: Callable[..., None]) -> Callabl
 def _observers(takeovers: Takeovers) -> Iterator[tuple[type, str, Callable[..., None]]]:
     def received(messages: Any, queue: LocalQueue, *_: Any) -> None:
         for message in messages:
-            takeovers.hold(f"message {message.message_id} of {queue.name}", message.receipt)
+            what = f"message {message.message_id} of {queue.name}"
+            takeovers.hold(what, message.receipt)
+            if message.receives > queue.settings.receives_max:
+                text = f"{what} is received {message.receives} times"
+                takeovers.problems.append((DEAD, text))
 
     def returned(_: Any, _queue: LocalQueue, receipt: str, *_more: Any) -> None:
         takeovers.give_back(receipt)

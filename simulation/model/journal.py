@@ -180,8 +180,8 @@ class Backup:
 class Journal:
     """All submissions of a history, by the log's name of them, and what its clients have read.
 
-    `released` are the ids of holds whose release was acknowledged, `accepted_files` has the table of
-    each file that the batcher has accepted, and `deleted_tables` the tables that were ever deleted.
+    `released` are the ids of holds whose release was acknowledged, `accepted_files` has the table
+    of each file that the batcher has accepted, `deleted_tables` the tables that were ever deleted.
     """
 
     ingests: dict[str, Ingest] = field(default_factory=dict)

@@ -20,6 +20,9 @@ _HANG_PROBABILITY = 0.01
 _REFUSE_SOME_PROBABILITY = 0.05
 _REFUSE_ALL_PROBABILITY = 0.02
 _LATE_SECONDS = 5.0
+# Some receivers are worse than others.
+_BAD_PROBABILITY = 0.4
+_BAD_FACTOR = 5.0
 
 Key = tuple[Any, ...]
 Value = tuple[Any, ...] | None
@@ -37,7 +40,7 @@ class Received:
 
 @dataclass(slots=True)
 class Receiver:
-    """What one receiver has.
+    """What one receiver has, and whether it `is_bad`, which its first call decides.
 
     `offered` are the exports of calls that began, `newest` the last sequence of each key that it
     has. Dead letters come late after a redrive, so it is then not `is_ordered`.
@@ -49,6 +52,7 @@ class Receiver:
     offered: set[tuple[Key, int]] = field(default_factory=set)
     newest: dict[Key, int] = field(default_factory=dict)
     is_ordered: bool = True
+    is_bad: bool | None = None
 
     def offer(self, exports: Sequence[Received]) -> None:
         """Notes exports that a call begins with: each comes before the later ones of its key."""
@@ -114,8 +118,11 @@ class RecordingExporter:
         calls, receiver = RECEIVERS.calls, RECEIVERS.find(self._name)
         exports = received_exports(batch)
         receiver.offer(exports)
-        refused = _choose_refused(calls, len(exports))
-        if calls.choose(_HANG_PROBABILITY):
+        if receiver.is_bad is None:
+            receiver.is_bad = calls.choose(_BAD_PROBABILITY)
+        factor = _BAD_FACTOR if receiver.is_bad else 1.0
+        refused = _choose_refused(calls, len(exports), factor)
+        if calls.choose(_HANG_PROBABILITY * factor):
             time.sleep(batch.queue.timeout_seconds + _LATE_SECONDS)
         accepted = [each for i, each in enumerate(exports) if i not in refused]
 
@@ -134,10 +141,10 @@ EXPORTER = f"python:{RecordingExporter.__module__}:{RecordingExporter.__qualname
 """The name of the exporter in an instance that imports modules."""
 
 
-def _choose_refused(calls: Calls, count: int) -> list[int]:
-    if calls.choose(_REFUSE_ALL_PROBABILITY):
+def _choose_refused(calls: Calls, count: int, factor: float) -> list[int]:
+    if calls.choose(_REFUSE_ALL_PROBABILITY * factor):
         return list(range(count))
-    if calls.choose(_REFUSE_SOME_PROBABILITY):
+    if calls.choose(_REFUSE_SOME_PROBABILITY * factor):
         return [i for i in range(count) if i == 0 or calls.choose(0.3)]
     return []
 

@@ -108,7 +108,7 @@ def look_up_keys(client: Client) -> None:
     with client.instance.table(table.name).state.reading() as state:
         version = client.random.randint(state.oldest_version, state.number)
         schema = state.schema_at(version)
-    keys = _likely_keys(client, table, schema)
+    keys = likely_keys(client, table, schema)
     query = Query(make_key_regions(schema, keys), version=version)
     rows = _all_rows(open_query(client.instance, table.name, query))
     _record(client, table, "lookup at a version", version, rows, frozenset(keys))
