@@ -17,8 +17,8 @@ from simulation.world import World
 from sleeper.export_queue.local.store import LocalExportStore
 from sleeper.local.queue import LocalQueue
 
-# A late answer of another service hinders no renewal, which is made by another thread.
-_RENEWED = ("queue", "export_queue")
+# Calls of these services take, renew and return. Renewals are made beside the first thread.
+_SERVICES = ("queue", "export_queue", "disk")
 DEAD = "a message dies at its last receive"
 _ALONE = "a live process keeps what it holds"
 
@@ -49,9 +49,7 @@ class Takeovers:
         if before is not None and before.identity != identity and self._is_unexplained(before):
             text = f"{thread} has {what}, which {before.process.name} holds"
             self.problems.append((_ALONE, text))
-        self._holds[what] = _Hold(
-            identity, thread.process, self.world.faults_met(thread.process, _RENEWED)
-        )
+        self._holds[what] = _Hold(identity, thread.process, self._count_faults(thread.process))
 
     def give_back(self, identity: str) -> None:
         """Notes that the holder has given back what it held under the identity."""
@@ -64,8 +62,12 @@ class Takeovers:
             require(False, rule, text)
 
     def _is_unexplained(self, hold: _Hold) -> bool:
-        faults = self.world.faults_met(hold.process, _RENEWED)
-        return not hold.process.is_dead and faults == hold.faults
+        return not hold.process.is_dead and self._count_faults(hold.process) == hold.faults
+
+    def _count_faults(self, process: Process) -> int:
+        """Counts the faults that may keep a process from a renewal or the return."""
+        met = self.world.count_met_at(process, _SERVICES)
+        return met + self.world.count_met(process).beside
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Runs random operations on a local instance, one after the other, with checks after each."""
 
 from collections import Counter
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from simulation.model.observer import Observer, observed_trims
 from simulation.systems.receiver import EXPORTER
 from simulation.workload.background import work_once
 from simulation.workload.client import Catalogue, Client
+from simulation.workload.mixture import mix_operations
 from simulation.workload.operations import OPERATIONS
 from simulation.workload.registry import choose_operation, run_operation
 from sleeper.backup.place import open_place_to_read
@@ -36,9 +38,12 @@ _WAITS_MS = (0, 1, 1_000, _MINUTE_MS, 16 * _MINUTE_MS, 61 * _MINUTE_MS)
 
 
 class Driver:
-    """A history of one client of a local instance in a folder."""
+    """A history of one client of a local instance in a folder.
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    All operations are as frequent as by default, or those of `focus` are most of the steps.
+    """
+
+    def __init__(self, folder: Path, seed: int, focus: Collection[str] = ()) -> None:
         self.random, self.clock = Random(seed), FakeClock()
         self.folder = folder
         self.journal = Journal()
@@ -54,6 +59,9 @@ class Driver:
         )
         self.observer = Observer(self.instance, self.journal)
         self.checker = Checker(self.observer, self.random)
+        self.operations = list(OPERATIONS.values())
+        if focus:
+            self.operations = mix_operations(self.operations, Random(seed), focus)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.trace: list[str] = []
 
@@ -70,7 +78,7 @@ class Driver:
 
     def step(self) -> None:
         """Runs one operation and its checks, and lets time pass."""
-        chosen = choose_operation(self.client, list(OPERATIONS.values()))
+        chosen = choose_operation(self.client, self.operations)
         outcome = run_operation(self.client, chosen)
         self.outcomes[chosen.name, outcome.partition(":")[0]] += 1
         self.trace.append(f"{chosen.name}: {outcome}")

@@ -9,7 +9,7 @@ import pytest
 from simulation.checks.queues import check_queues
 from simulation.checks.takeovers import Takeovers, observed_holds
 from simulation.checks.violation import Violation
-from simulation.faults import LATE
+from simulation.faults import MetFaults
 from simulation.scheduling.scheduler import Machine, Process
 from simulation.systems.receiver import Received, Receiver
 from simulation.workload.ingests import make_ingest, to_arrow
@@ -88,18 +88,22 @@ class _Scheduler:
 class _World:
     def __init__(self) -> None:
         self.scheduler = _Scheduler()
-        self.met: list[tuple[str, str]] = []
+        self.met_at = ""
+        self.beside = 0
 
-    def faults_met(self, _process: Process, renewed_at: Sequence[str]) -> int:
-        return sum(kind != LATE or service in renewed_at for kind, service in self.met)
+    def count_met_at(self, _process: Process, services: Sequence[str]) -> int:
+        return int(self.met_at in services)
+
+    def count_met(self, _process: Process) -> MetFaults:
+        return MetFaults(self.beside, self.beside)
 
 
 @pytest.mark.parametrize(
-    ("kind", "service", "is_explained"),
-    [("lost", "state", True), (LATE, "queue", True), (LATE, "state", False)],
+    ("service", "beside", "is_explained"),
+    [("state", 1, True), ("queue", 0, True), ("state", 0, False)],
 )
 def test_a_message_is_taken_from_a_live_process_only_after_a_fault(
-    driver: SystemDriver, kind: str, service: str, is_explained: bool
+    driver: SystemDriver, service: str, beside: int, is_explained: bool
 ) -> None:
     world = _World()
     takeovers = Takeovers(cast(Any, world))
@@ -110,7 +114,7 @@ def test_a_message_is_taken_from_a_live_process_only_after_a_fault(
         queue.release(message.receipt)
         (message,) = queue.receive()
         takeovers.check()
-        world.met.append((kind, service))
+        world.met_at, world.beside = service, beside
         queue.extend(message.receipt, 0)
         world.scheduler.process = Process("second", Machine())
         assert queue.receive()
