@@ -16,8 +16,8 @@ from simulation.instances import SimulatedInstance
 from simulation.model.journal import Journal
 from simulation.plan import Plan
 from simulation.scheduling.scheduler import Process, Thread
-from simulation.workload.background import redrive_all
 from simulation.workload.client import Catalogue, Client
+from simulation.workload.dead_letters import solve_dead_letters
 from simulation.workload.mixture import mix_operations
 from simulation.workload.registry import (
     Operation,
@@ -140,8 +140,9 @@ class Actors:
         instance = self.instance.open()
         while True:
             if not self.world.faults.is_on:
-                redrive_all(instance)
-            self.world.scheduler.sleep(_REDRIVE_SECONDS)
+                solve_dead_letters(instance, self.journal)
+            pause = _RESTING_SECONDS if self._is_resting else _REDRIVE_SECONDS
+            self.world.scheduler.sleep(pause)
 
     @contextmanager
     def resting(self) -> Iterator[None]:

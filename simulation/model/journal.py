@@ -198,6 +198,7 @@ class Journal:
     copies: dict[str, Copy] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
+    unreadable: set[str] = field(default_factory=set)
     destinations: list[str] = field(default_factory=list)
     adapters: dict[str, AdapterSource] = field(default_factory=dict)
     store_reads: list[StoreRead] = field(default_factory=list)

@@ -13,7 +13,6 @@ from sleeper.garbage_collection.service import (
     snapshot_table,
     sweep_abandoned,
 )
-from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.splitting.find import send_new_splits
 from sleeper.splitting.service import split_table
@@ -92,18 +91,6 @@ def save_snapshot(client: Client) -> None:
     """Stores the state of a table and trims its log."""
     ref = client.instance.tables.index.find(client.choose_table().name)
     snapshot_table(client.instance, ref, always=True)
-
-
-@operation(1, always)
-def redrive_dead_letters(client: Client) -> None:
-    """Returns the dead letters of all queues to them."""
-    redrive_all(client.instance)
-
-
-def redrive_all(instance: Instance) -> None:
-    """Returns all dead letters to their queues."""
-    for name in instance.jobs.queues:
-        instance.jobs.dead_letters(name).redrive()
 
 
 def _has_snapshot_table(client: Client) -> bool:

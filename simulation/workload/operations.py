@@ -5,6 +5,7 @@ from simulation.workload import (
     bulk_imports,
     changes,
     copies,
+    dead_letters,
     feeds,
     http,
     ingests,
@@ -18,7 +19,7 @@ from simulation.workload.registry import OPERATIONS
 
 CORE = (
     *(tables, properties, ingests, transactions, changes, bulk_imports),
-    *(reads, messages, copies, feeds, http, background),
+    *(reads, messages, copies, feeds, http, dead_letters, background),
 )
 """The modules of the operations."""
 
