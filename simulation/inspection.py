@@ -12,6 +12,7 @@ from simulation.checks.takeovers import Takeovers, observed_holds
 from simulation.checks.violation import Violation
 from simulation.faults import JUMPED
 from simulation.instances import SimulatedInstance
+from simulation.model.batches import observed_batches
 from simulation.model.journal import Journal
 from simulation.model.observer import Observer, observed_trims
 from simulation.world import World
@@ -57,8 +58,12 @@ class Inspector:
 
     @contextmanager
     def observing(self) -> Iterator[None]:
-        """Reads logs in the block before they are trimmed, and notes what processes hold."""
-        with observed_trims(self._observer), observed_holds(self._takeovers):
+        """Reads logs in the block before they are trimmed, and notes what processes do."""
+        with (
+            observed_trims(self._observer),
+            observed_batches(self._observer.journal),
+            observed_holds(self._takeovers),
+        ):
             yield
 
     def check_step(self) -> None:

@@ -181,7 +181,8 @@ class Journal:
     """All submissions of a history, by the log's name of them, and what its clients have read.
 
     `released` are the ids of holds whose release was acknowledged, `accepted_files` has the table
-    of each file that the batcher has accepted, `deleted_tables` the tables that were ever deleted.
+    of each file that the batcher has accepted, `deleted_tables` the tables that were ever deleted,
+    and `batches` the paths of each job of the batcher in their order.
     """
 
     ingests: dict[str, Ingest] = field(default_factory=dict)
@@ -190,6 +191,7 @@ class Journal:
     clones: dict[str, Clone] = field(default_factory=dict)
     files: dict[str, Sequence[SourceRow]] = field(default_factory=dict)
     accepted_files: dict[str, str] = field(default_factory=dict)
+    batches: dict[str, Sequence[str]] = field(default_factory=dict)
     deleted_tables: set[str] = field(default_factory=set)
     pins: dict[str, Pin] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)

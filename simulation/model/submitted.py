@@ -51,7 +51,7 @@ def _submitted(
         for request in requests[-1].requests:
             yield _ingest(journal, request.id).rows, _ingest(journal, request.id).deletes
         return
-    for name in _file_names(transaction.request):
+    for name in _ordered_names(journal, transaction):
         if name not in journal.files:
             raise UnknownSubmissionError(transaction.id)
         yield journal.files[name], frozenset()
@@ -60,10 +60,17 @@ def _submitted(
 def batch_names(journal: Journal, transaction: AddFiles) -> list[str]:
     """Returns the names of the files of a job of the batcher, none for other jobs."""
     try:
-        names = _file_names(transaction.request)
+        names = _ordered_names(journal, transaction)
     except UnknownSubmissionError:
         return []
     return [name for name in names if name in journal.files]
+
+
+def _ordered_names(journal: Journal, transaction: AddFiles) -> list[str]:
+    """Returns the names of the files of a job of the batcher, in its order."""
+    names = _file_names(transaction.request)
+    ordered = [_name_of(path) for path in journal.batches.get(transaction.id, ())]
+    return ordered if sorted(ordered) == sorted(names) else names
 
 
 def _ingest(journal: Journal, request_id: str) -> Ingest:
@@ -84,7 +91,11 @@ def _file_names(request: str | None) -> list[str]:
     paths = raw.get("files", []) if isinstance(raw, dict) else raw
     if not paths:
         raise UnknownSubmissionError(request)
-    return [path.rpartition("/")[2] for path in paths]
+    return [_name_of(path) for path in paths]
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _row_values(row: SourceRow, schema: Schema) -> tuple[Value, ...]:

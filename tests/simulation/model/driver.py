@@ -9,6 +9,7 @@ from random import Random
 from simulation.checks.checker import Checker
 from simulation.checks.derived import check_backup
 from simulation.checks.settled import check_settled
+from simulation.model.batches import observed_batches
 from simulation.model.journal import Journal
 from simulation.model.observer import Observer, observed_trims
 from simulation.systems.receiver import EXPORTER
@@ -71,7 +72,7 @@ class Driver:
 
     def run(self, steps: int) -> None:
         """Runs operations with checks after each, and all checks at the end."""
-        with observed_trims(self.observer):
+        with observed_trims(self.observer), observed_batches(self.journal):
             for _ in range(steps):
                 self.step()
             self.checker.check_all()
@@ -87,7 +88,7 @@ class Driver:
 
     def settle(self) -> None:
         """Lets the instance work without clients until it is idle, and checks the result."""
-        with observed_trims(self.observer):
+        with observed_trims(self.observer), observed_batches(self.journal):
             for _ in range(_ROUNDS_MAX):
                 self.clock.now_ms += 61 * _MINUTE_MS
                 refs = self.instance.tables.index.list()
