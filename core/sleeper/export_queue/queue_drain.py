@@ -1,5 +1,6 @@
 """Drains the buckets of a queue with a few threads, each with an exporter of its own."""
 
+import itertools
 import logging
 import math
 import random
@@ -83,7 +84,8 @@ class QueueDrain:
         self._lock = threading.Lock()
         self._idle: list[TimedExporter] = []
         self._is_failing = False
-        self._calls: dict[int, float] = {}
+        self._numbers = itertools.count()
+        self._starts: dict[int, float] = {}
 
     def is_of(self, open_queue: OpenQueue) -> bool:
         """Returns whether it drains the queue with its present definition."""
@@ -100,7 +102,7 @@ class QueueDrain:
     def seconds_of_oldest(self) -> float:
         """Returns how long the longest drain of a bucket has been running; 0 if none runs."""
         with self._lock:
-            started = min(self._calls.values(), default=None)
+            started = min(self._starts.values(), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
     def run(
@@ -204,24 +206,29 @@ class QueueDrain:
         owner = secrets.token_hex(12)
         # So that it does not die again and again with a bucket of another queue.
         time.sleep(random.uniform(0, min(group[0].deaths * _DEATH_SECONDS, _DEATH_SECONDS_MAX)))
-        with self._exporter(group[0].bucket) as exporter:
+        with self._exporter() as exporter:
             return drain_buckets(
                 self._instance, self.queue, self.generation, group, exporter, owner, until
             )
 
     @contextmanager
-    def _exporter(self, bucket: int) -> Iterator[TimedExporter]:
-        """Yields an exporter that no other thread uses."""
+    def _exporter(self) -> Iterator[TimedExporter]:
+        """Yields an exporter that no other thread uses.
+
+        A bucket may have two drains: one whose run has failed, and whose claim has ended, and the
+        next one.
+        """
         with self._lock:
             exporter = self._idle.pop() if self._idle else None
-            self._calls[bucket] = time.monotonic()
+            number = next(self._numbers)
+            self._starts[number] = time.monotonic()
         if exporter is None:
             exporter = TimedExporter(self._instance, self.queue)
         try:
             yield exporter
         finally:
             with self._lock:
-                del self._calls[bucket]
+                del self._starts[number]
                 if not exporter.is_hung:
                     self._idle.append(exporter)
 

@@ -244,3 +244,14 @@ def test_buckets_with_which_a_worker_died_are_drained_last_and_alone(
         drain.run(lambda: False)
     assert claimed[2:] == [[0], [1]]
     assert queue.pending == 0
+
+
+def test_two_drains_of_a_bucket_end_in_any_order(queue: StoredQueue) -> None:
+    with closing(QueueDrain(queue.instance, queue.queue, GENERATION)) as drain:
+        first, second = drain._exporter(), drain._exporter()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert drain.seconds_of_oldest() > 0
+        second.__exit__(None, None, None)
+        assert drain.seconds_of_oldest() == 0
