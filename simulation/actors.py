@@ -31,7 +31,7 @@ from sleeper.errors import SleeperError
 
 logger = logging.getLogger(__name__)
 
-_TABLES_MAX = (1, 2, 4)
+_TABLES_MAX = (1, 1, 2, 4)
 _PAUSES_SECONDS = (0.0, 1.0, 30.0, 600.0)
 _RESTART_SECONDS = (0.0, 5.0, 300.0)
 # Polls are most of the calls, so processes poll a few times in the pause of a client.

@@ -49,7 +49,7 @@ _FOCUS_WEIGHT = 8.0
 # call by half of it, and so on. Calls that are rare in a history would meet no fault otherwise.
 _FIRST_CALLS = (1, 6, 20, 60)
 _FIRST_RATE_MAX = 0.06
-_FOCUS_RATE, _FOCUS_FIRST_CALLS = 0.002, 20
+_FOCUS_RATE, _FOCUS_FIRST_CALLS = 0.006, 20
 # Some faults concern every process, so they are rarer than those of one call.
 _SHARED = (OUTAGE, JUMPED, POWER, *DAMAGES)
 _WEIGHTS = {OUTAGE: 0.1, JUMPED: 0.5, POWER: 0.1, PAUSED: 0.5, KILLED: 0.5}

@@ -105,8 +105,8 @@ def _random_schema(random: Random, kind: TableKind, ages: bool) -> Schema:
 
 def _random_settings(random: Random) -> dict[str, str]:
     settings = {
-        "gc.delay.minutes": random.choice(("0", "1", "20")),
-        "history.retention": random.choice(("", "", "90m")),
+        "gc.delay.minutes": random.choice(("0", "0", "1", "20")),
+        "history.retention": random.choice(("", "", "", "90m")),
         "follower.retention": random.choice(("", "", "3h")),
         "parquet.rowgroup.rows.max": "1000",
         "bulk.import.min.leaf.partitions": str(random.choice((1, 4))),
@@ -126,7 +126,7 @@ def random_upkeep_settings(random: Random) -> dict[str, str]:
             ("one_file_per_leaf", "one_reference_per_leaf")
         ),
         # By size ratio, two files are compacted only if they have the same number of rows.
-        "compaction.files.batch.size": str(random.randint(3, 6)),
+        "compaction.files.batch.size": str(random.choice((3, 3, 4, 6))),
         "compaction.strategy.class": random.choice(strategies),
         "compaction.strategy.sizeratio.ratio": "1",
         "ingest.batcher.job.min.files": str(random.randint(1, 3)),
