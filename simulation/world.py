@@ -143,9 +143,10 @@ class World:
         return None
 
     def count_met(self, process: Process) -> MetFaults:
-        """Returns the faults that the process has met so far, and jumps of any clock."""
-        jumps = sum(count for (kind, *_), count in self.faults.counts.items() if kind == JUMPED)
-        return MetFaults(self._met[process] + jumps, self._met_beside[process] + jumps)
+        """Returns the faults that the process has met so far, its death, and jumps of any clock."""
+        shared = sum(count for (kind, *_), count in self.faults.counts.items() if kind == JUMPED)
+        shared += process.is_dead
+        return MetFaults(self._met[process] + shared, self._met_beside[process] + shared)
 
     def count_met_at(self, process: Process, services: Sequence[str]) -> int:
         """Returns how many faults the process has met so far at calls of the services."""

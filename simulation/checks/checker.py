@@ -24,7 +24,7 @@ from simulation.checks.runs import (
     check_trimmed,
     collection_delay_ms,
 )
-from simulation.checks.state import check_state
+from simulation.checks.state import check_held, check_state
 from simulation.model.fold import TableModel
 from simulation.model.observer import Observer
 from sleeper.garbage_collection.collection import find_retention
@@ -50,6 +50,7 @@ class Checker:
         for model in models:
             check_reads(model, self._observer.journal)
             check_derived(model, self._observer)
+            self._check_held(model)
         for model in changed:
             self.check_table(model)
             self._checked[model.id] = model.number
@@ -57,6 +58,13 @@ class Checker:
                 self.check_newest(model)
         if models and self._random.random() < _VERSIONS_PROBABILITY:
             self.check_versions(self._random.choice(models))
+
+    def _check_held(self, model: TableModel) -> None:
+        """Checks the holds of the open readers of a table, which expire without a change."""
+        reads = [e for e in self._observer.journal.held_reads if e.table_id == model.id]
+        if reads:
+            with self._open(model).state.reading() as state:
+                check_held(state, reads, self._observer.instance.clock())
 
     def check_all(self) -> None:
         """Checks everything of every table."""

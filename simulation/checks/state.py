@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from simulation.checks.violation import require
 from simulation.model.fold import TableModel
-from simulation.model.journal import Pin
+from simulation.model.journal import HeldRead, Pin
 from sleeper.files import FileReference, owner_id
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import Partition, PartitionId
@@ -20,6 +20,7 @@ _OVERLAP = "references of a file never overlap"
 _EXISTS = "every file that is needed exists"
 _ASSIGNED = "assigned files have a job"
 _HORIZON = "the horizon passes no reader"
+_HELD = "a version that is held can be read"
 _RELEASED = "a released hold keeps nothing"
 
 
@@ -144,6 +145,14 @@ def check_released(state: TableState, model: TableModel, released: Collection[st
     """Checks that no hold that was released is left."""
     left = [hold for hold in state.collection.holds() if hold.id in released]
     require(not left, _RELEASED, "holds are left", table=model.id, holds=left)
+
+
+def check_held(state: TableState, reads: Iterable[HeldRead], now_ms: int) -> None:
+    """Checks that each open reader that has met no fault has a hold that has not expired."""
+    held = {each.version for each in state.collection.holds() if each.expiry_ms > now_ms}
+    for read in reads:
+        is_held = read.version in held or not read.is_kept()
+        require(is_held, _HELD, f"no hold of version {read.version}", table=read.table_id)
 
 
 def check_followers(table: OpenTable) -> None:

@@ -7,7 +7,7 @@ that it can never be made (*refused*).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -150,6 +150,15 @@ class LostRead:
     error: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRead:
+    """A version that an open reader holds, as long as no fault keeps it from renewing the hold."""
+
+    table_id: str
+    version: int
+    is_kept: Callable[[], bool]
+
+
 @dataclass(slots=True)
 class Copy:
     """A copy of a table's rows at `number`, which a consumer of the change feed keeps.
@@ -197,6 +206,7 @@ class Journal:
     released: set[str] = field(default_factory=set)
     reads: list[Read] = field(default_factory=list)
     lost_reads: list[LostRead] = field(default_factory=list)
+    held_reads: list[HeldRead] = field(default_factory=list)
     copies: dict[str, Copy] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 
 from simulation.faults import MetFaults
-from simulation.model.journal import Copy, Journal, Submission
+from simulation.model.journal import Copy, HeldRead, Journal, Submission
 from simulation.model.tables import TableDefinition, TableKind
 from simulation.workload.web import WebServer
 from sleeper.api.reader import TableReader
@@ -109,11 +109,15 @@ class OpenStream:
 
 @dataclass(slots=True)
 class OpenReader:
-    """A reader that keeps a version of a table. See `OpenStream` for `met`."""
+    """A reader that keeps a version of a table. See `OpenStream` for `met`.
+
+    `held` is what the journal has of it.
+    """
 
     table: CreatedTable
     reader: TableReader
     met: int | None
+    held: HeldRead | None = None
 
 
 @dataclass(slots=True)
@@ -175,7 +179,7 @@ class Client:
         for stream in self.streams:
             stream.batches.close()
         for each in self.readers:
-            each.reader.close()
+            self.close_reader(each)
         for feed in self.feeds:
             feed.changes.close()
         self.streams.clear()
@@ -184,6 +188,30 @@ class Client:
         if self.server is not None:
             self.server.close()
             self.server = None
+
+    def note_hold(self, opened: OpenReader) -> None:
+        """Records in the journal which version the reader holds now."""
+        met = opened.met
+        if met is None:
+            return
+
+        def is_kept() -> bool:
+            now = self.count_faults()
+            return now is not None and now.beside == met
+
+        opened.held = HeldRead(opened.table.id, opened.reader.version, is_kept)
+        self.journal.held_reads.append(opened.held)
+
+    def forget_hold(self, opened: OpenReader) -> None:
+        """Records that the reader may hold no version from now on."""
+        if opened.held is not None:
+            self.journal.held_reads.remove(opened.held)
+            opened.held = None
+
+    def close_reader(self, opened: OpenReader) -> None:
+        """Closes the reader, which releases its version."""
+        self.forget_hold(opened)
+        opened.reader.close()
 
     def schema(self, table: CreatedTable) -> Schema:
         """Returns the newest schema of a table."""

@@ -15,7 +15,7 @@ from simulation.workload.client import Client, CreatedTable, OpenReader, OpenStr
 from simulation.workload.registry import has_table, operation
 from sleeper.admin.tables import release_hold
 from sleeper.api.table import Table
-from sleeper.errors import SleeperError, StateMovedOnError
+from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.result import QueryResult
 from sleeper.query.service import open_query
@@ -25,7 +25,7 @@ from sleeper.statestore.version import PointInTime
 
 _STREAMS_MAX = 3
 _READERS_MAX = 2
-_HOLD_SECONDS = (60, 3_600, 100_000)
+_HOLD_SECONDS = (5, 5, 60, 3_600, 100_000)
 
 
 def _all_rows(result: QueryResult) -> Counter[tuple[object, ...]]:
@@ -171,10 +171,12 @@ def _keeping(client: Client, opened: OpenStream | OpenReader, version: int) -> I
     """Records in the journal that a version was lost that the client kept."""
     try:
         yield
-    except StateMovedOnError as error:
+    except (InvalidRequestError, StateMovedOnError) as error:
         now = client.count_faults()
         is_kept = now is not None and now.beside == opened.met
-        if is_kept and not opened.table.is_deleted:
+        # A query may also be refused because it takes too long.
+        is_lost = isinstance(error, StateMovedOnError) or "no longer readable" in str(error)
+        if is_kept and is_lost and not opened.table.is_deleted:
             client.journal.lost_reads.append(LostRead(opened.table.id, version, str(error)))
         raise
 
@@ -212,6 +214,7 @@ def open_reader(client: Client) -> None:
     before = client.count_faults()
     reader = Table(client.instance, table.name).reader()
     client.readers.append(OpenReader(table, reader, _met_since(client, before)))
+    client.note_hold(client.readers[-1])
 
 
 def _has_reader(client: Client) -> bool:
@@ -222,7 +225,7 @@ def _has_reader(client: Client) -> bool:
 def use_reader(client: Client) -> None:
     """Reads the rows of a reader's version, refreshes the reader, or closes it."""
     opened = client.random.choice(client.readers)
-    action = client.random.choice(("query", "query", "refresh", "close"))
+    action = client.random.choice((*["query"] * 4, "refresh", "close"))
     try:
         if action == "query":
             version = opened.reader.version
@@ -230,14 +233,18 @@ def use_reader(client: Client) -> None:
                 rows = Counter(row for batch in opened.reader.query() for row in batch_rows(batch))
             _record(client, opened.table, "query of a reader", version, rows)
         elif action == "refresh":
+            client.forget_hold(opened)
+            before = client.count_faults()
             opened.reader.refresh()
+            opened.met = _met_since(client, before)
+            client.note_hold(opened)
     except SleeperError:
         action = "close"
         raise
     finally:
         if action == "close":
             client.readers.remove(opened)
-            opened.reader.close()
+            client.close_reader(opened)
 
 
 @operation(2)
