@@ -2,5 +2,5 @@
 
 A mutation that survives shows a check or an operation that is missing. `mutation` is the mechanism,
 `planted_bug` the declaration, `catalogue` has all bugs by name, and `search` runs seeds with one
-until a check finds it: `python -m simulation.bugs --seeds 40`.
+until a check finds it: `python -m simulation.bugs`.
 """

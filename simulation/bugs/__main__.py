@@ -1,4 +1,4 @@
-"""Searches for planted bugs: `python -m simulation.bugs --seeds 40`."""
+"""Searches for planted bugs: `python -m simulation.bugs`."""
 
 import os
 import sys

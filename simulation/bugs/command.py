@@ -14,7 +14,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def search_all(
     names: Annotated[list[str] | None, typer.Argument(help="Search these bugs only.")] = None,
-    seeds: Annotated[int, typer.Option(help="Run at most so many seeds for each bug.")] = 40,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Run at most so many seeds for each bug, its own number if left out."),
+    ] = None,
     first: Annotated[int, typer.Option("--from", help="Begin with this seed.")] = 1,
     world: Annotated[str, typer.Option(help="local or aws.")] = "local",
 ) -> None:
@@ -27,7 +30,7 @@ def search_all(
     for bug in BUGS.values():
         if (names and bug.name not in names) or world not in bug.worlds:
             continue
-        result = search(bug, world, first, seeds)
+        result = search(bug, world, first, seeds or bug.seeds_max)
         missed += result.seed is None
         rule = result.rule or "not found"
         print(f"{bug.name:36} | {rule:40} | {result.seeds:3} | {result.seconds:5.0f}", flush=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from simulation.bugs.mutation import Mutation
 
 LOCAL = ("local",)
+AWS = ("aws",)
 BOTH = ("local", "aws")
 
 
@@ -13,7 +14,8 @@ class PlantedBug:
     """A bug that the checks must find, in one of the worlds.
 
     `breaks` is the promise of the product that no longer holds. `rules` are the checks that may
-    find it. Its histories have `size` steps, and the operations of `focus` are frequent in them.
+    find it. Its histories have `size` steps, and the operations and kinds of faults
+    of `focus` are frequent in them. One of `seeds_max` seeds finds it.
     """
 
     name: str
@@ -23,6 +25,7 @@ class PlantedBug:
     worlds: tuple[str, ...] = LOCAL
     focus: tuple[str, ...] = ()
     size: int = 40
+    seeds_max: int = 10
 
     def broken_rule(self, failure: str | None) -> str | None:
         """Returns the rule of the bug that the failure of a seed names, None if it names none."""

@@ -2,10 +2,12 @@
 
 from simulation.bugs import rules
 from simulation.bugs.mutation import Mutation
-from simulation.bugs.planted_bug import BOTH, PlantedBug
+from simulation.bugs.planted_bug import AWS, BOTH, PlantedBug
+from simulation.faults import JUMPED, PAUSED
 
 _TRANSACTIONS = "sleeper.statestore.transactions"
 _COMMIT = "sleeper.statestore.entry_commit"
+_COLLECTION = "sleeper.garbage_collection.collection"
 _END_DELETES = "UPDATE deletes SET removed = :now WHERE removed IS NULL AND since"
 
 BUGS = (
@@ -19,6 +21,8 @@ BUGS = (
         ),
         (rules.ERROR, rules.ROWS),
         BOTH,
+        focus=("create_compactions", "ingest_from_memory", PAUSED),
+        size=100,
     ),
     PlantedBug(
         "reference-dropped-on-push-down",
@@ -30,6 +34,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
+        focus=("split", "ingest_from_memory"),
     ),
     PlantedBug(
         "horizon-off-by-one",
@@ -52,6 +57,7 @@ BUGS = (
         ),
         (rules.LATE,),
         BOTH,
+        focus=("ingest_from_memory", JUMPED),
     ),
     PlantedBug(
         "job-id-not-remembered",
@@ -63,6 +69,7 @@ BUGS = (
         ),
         (rules.ONCE,),
         BOTH,
+        focus=("repeat_ingest", "ingest_from_files"),
     ),
     PlantedBug(
         "job-id-forgotten-early",
@@ -74,6 +81,7 @@ BUGS = (
         ),
         (rules.ONCE,),
         BOTH,
+        focus=("repeat_ingest", "ingest_from_files"),
     ),
     PlantedBug(
         "time-goes-back",
@@ -96,6 +104,7 @@ BUGS = (
         ),
         (rules.TILES,),
         BOTH,
+        focus=("split", "ingest_from_memory"),
     ),
     PlantedBug(
         "clone-without-pins",
@@ -107,6 +116,7 @@ BUGS = (
         ),
         (rules.EXISTS, rules.ROWS),
         BOTH,
+        focus=("clone", "remove_all_rows", "ingest_from_memory"),
     ),
     PlantedBug(
         "restore-misses-a-file",
@@ -118,6 +128,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
+        focus=("restore_version", "remove_all_rows", "ingest_from_memory"),
     ),
     PlantedBug(
         "restore-keeps-later-deletes",
@@ -129,6 +140,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
+        focus=("restore_version", "delete_region", "ingest_from_memory"),
     ),
     PlantedBug(
         "last-number-wrong",
@@ -136,8 +148,9 @@ BUGS = (
         Mutation(
             f"{_COMMIT}:EntryCommitter._folded", "fold.number,", "fold.number + len(lines) - 1,"
         ),
-        (rules.DENSE, rules.ERROR, rules.REPLAY),
+        (rules.DENSE, rules.LOG),
         BOTH,
+        focus=("transact",),
     ),
     PlantedBug(
         "delete-during-compaction-lost",
@@ -149,6 +162,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
+        focus=("delete_region", "ingest_from_memory", "create_compactions"),
     ),
     PlantedBug(
         "load-keeps-old-rows",
@@ -160,6 +174,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
+        focus=("ingest_from_memory",),
     ),
     PlantedBug(
         "log-trimmed-above-a-snapshot",
@@ -171,6 +186,7 @@ BUGS = (
         ),
         (rules.TRIMMED,),
         BOTH,
+        focus=("save_snapshot", "ingest_from_memory"),
     ),
     PlantedBug(
         "reference-not-counted",
@@ -182,6 +198,7 @@ BUGS = (
         ),
         (rules.EXISTS, rules.ROWS),
         BOTH,
+        focus=("split", "ingest_from_memory"),
     ),
     PlantedBug(
         "refused-transaction-half-committed",
@@ -191,6 +208,7 @@ BUGS = (
         ),
         (rules.HALF, rules.ONCE, rules.ERROR, rules.REPLAY),
         BOTH,
+        focus=("transact",),
     ),
     PlantedBug(
         "hold-not-read-again",
@@ -202,6 +220,15 @@ BUGS = (
         ),
         (rules.HORIZON,),
         BOTH,
+        focus=(
+            "hold_version",
+            "release_version",
+            "collect",
+            "remove_all_rows",
+            "ingest_from_memory",
+            PAUSED,
+        ),
+        size=80,
     ),
     PlantedBug(
         "merged-rows-look-newer",
@@ -213,5 +240,100 @@ BUGS = (
         ),
         (rules.ROWS, rules.READS),
         BOTH,
+        focus=("delete_region", "ingest_from_memory", "create_compactions"),
+    ),
+    PlantedBug(
+        "hold-not-renewed",
+        "a read that goes on keeps its version",
+        Mutation(
+            "sleeper.query.hold:renew_hold",
+            "store.commit_or_raise(RenewHold(hold_id, expiry_ms))",
+            "RenewHold(hold_id, expiry_ms)",
+        ),
+        (rules.HELD,),
+        BOTH,
+        focus=("open_reader", "use_reader", "ingest_from_memory"),
+        size=60,
+    ),
+    PlantedBug(
+        "write-id-not-compared",
+        "an append that lost to another one is not taken for its own first try",
+        Mutation(
+            f"{_COMMIT}:EntryCommitter._landed",
+            "return bool(entries) and entries[0].write_id == entry.write_id",
+            "return bool(entries)",
+        ),
+        (rules.LOST, rules.ROWS, rules.REPLAY, rules.ERROR, rules.ACCEPTED),
+        AWS,
+    ),
+    PlantedBug(
+        "released-hold-still-counts",
+        "a hold ends when it is released",
+        Mutation(
+            f"{_TRANSACTIONS}.holds:ReleaseHold.apply",
+            'fold.run("DELETE FROM holds WHERE id = ?", (self.hold_id,))',
+            'fold.row("SELECT 1 FROM holds WHERE id = ?", (self.hold_id,))',
+        ),
+        (rules.RELEASED,),
+        BOTH,
+        focus=("hold_version", "release_version"),
+    ),
+    PlantedBug(
+        "holds-ignored-by-the-collector",
+        "the collector finds the files that no hold needs",
+        Mutation(
+            f"{_COLLECTION}:find_claims", "if hold.expiry_ms > time_ms", "if hold.expiry_ms < 0"
+        ),
+        (rules.COLLECTED,),
+        BOTH,
+        focus=("hold_version", "remove_all_rows", "ingest_from_memory"),
+    ),
+    PlantedBug(
+        "followers-ignored-by-the-collector",
+        "the collector finds the files that no follower needs",
+        Mutation(
+            f"{_COLLECTION}:find_claims",
+            'claims.append((kept, f"follower {follower.name} at version {follower.position}"))',
+            'claims.append((number, f"follower {follower.name} at version {kept}"))',
+        ),
+        (rules.COLLECTED, rules.HORIZON),
+        BOTH,
+        focus=("follow_changes", "remove_all_rows", "ingest_from_memory"),
+    ),
+    PlantedBug(
+        "history-retention-ignored",
+        "versions are readable for the retention",
+        Mutation(
+            f"{_COLLECTION}:find_claims",
+            "version = _oldest_since(state, now_ms - retention.versions_ms)",
+            "version = _oldest_since(state, now_ms)",
+        ),
+        (rules.RETAINED,),
+        BOTH,
+        focus=("remove_all_rows", "ingest_from_memory"),
+    ),
+    PlantedBug(
+        "follower-passed-early",
+        "changes are kept for a follower for the retention",
+        Mutation(
+            f"{_COLLECTION}:find_claims",
+            "floor = _oldest_since(state, now_ms - retention.followers_ms)",
+            "floor = _oldest_since(state, now_ms)",
+        ),
+        (rules.RETAINED,),
+        BOTH,
+        focus=("follow_changes", "remove_all_rows", "ingest_from_memory"),
+    ),
+    PlantedBug(
+        "reads-of-a-stale-copy",
+        "a read sees everything that was acknowledged before it",
+        Mutation(
+            "sleeper.statestore.store:StateStore.newest_number",
+            "if number == head:",
+            "if number:",
+        ),
+        (rules.READS,),
+        AWS,
+        focus=("query_newest", "ingest_from_memory"),
     ),
 )

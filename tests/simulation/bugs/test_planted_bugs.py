@@ -1,7 +1,7 @@
 """The checks find planted bugs within a few seeds.
 
 The seeds are searched anew, because each change of the workload changes their histories. All bugs:
-`python -m simulation.bugs --seeds 40`.
+`python -m simulation.bugs`.
 """
 
 import subprocess
