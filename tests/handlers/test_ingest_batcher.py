@@ -4,11 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sleeper.errors import UnavailableError
+from sleeper.ingest_batcher.service import submit_to_batcher
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.ingest_job import INGEST_JOBS
@@ -57,6 +59,20 @@ def jobs_sent(instance: Instance) -> list[tuple[str, tuple[str, ...]]]:
     messages = instance.jobs.queue(QueueName.INGEST).receive(10)
     jobs = (INGEST_JOBS.parse(m.body, m.message_id) for m in messages)
     return [(job.id, job.files) for job in jobs]
+
+
+def test_a_submission_that_is_sent_again_is_received_once(
+    aws: Lambda, files: tuple[str, str]
+) -> None:
+    bodies: list[str] = []
+    queue = SimpleNamespace(send=bodies.append)
+    queues = {"queues": (QueueName.INGEST_BATCHER,), "queue": lambda _name: queue}
+    submit_to_batcher(with_ports(aws.instance, jobs=queues), "t", files)
+    first, again = messages_of(*bodies, *bodies)
+    assert first.message_id != again.message_id
+    assert receive(aws, [first, again]) == []
+    waiting = aws.instance.jobs.file_requests().waiting(aws.instance.table("t").ref.id)
+    assert sorted(each.path for each in waiting) == sorted(files)
 
 
 def test_files_of_several_messages_become_one_job(aws: Lambda, files: tuple[str, str]) -> None:

@@ -42,7 +42,9 @@ def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> in
     ref = instance.tables.index.find(name)
     _check_type(instance, ref)
     if QueueName.INGEST_BATCHER in instance.jobs.queues:
-        body = SUBMISSIONS.format(Submission(tuple(files), table_id=ref.id))
+        # A client that loses the response of SQS sends the message again, under another id.
+        submission = Submission(tuple(files), table_id=ref.id, first_message_id=new_run_id())
+        body = SUBMISSIONS.format(submission)
         instance.jobs.queue(QueueName.INGEST_BATCHER).send(body)
         return len(files)
     return _keep(instance, ref, new_run_id(), files, instance.clock())

@@ -69,7 +69,8 @@ class FileRequests(Protocol):
 class Submission:
     """Files of a table with a name or an id (docs/formats.md, "Ingest batcher messages").
 
-    `first_message_id` is the id of the message, or that of the message before a redrive.
+    `first_message_id` identifies the submission, of which another message adds nothing. The sender
+    chose it, or it is the id of the message, or that of the message before a redrive.
     """
 
     files: tuple[LenientText, ...]
