@@ -22,11 +22,14 @@ _KILLED_STATUS = -9
 
 
 class Processes:
-    """The processes of a history, which are on one machine if they share its clock."""
+    """The processes of a history.
 
-    def __init__(self, world: World, shares_clock: bool = True) -> None:
+    `make_machine` makes the machine of each by its name; otherwise all are on that of the first.
+    """
+
+    def __init__(self, world: World, make_machine: Callable[[str], Machine] | None = None) -> None:
         self.world = world
-        self._shares_clock = shares_clock
+        self._make_machine = make_machine
         self.processes: dict[str, Process] = {}
 
     def name_of_current(self) -> str:
@@ -42,7 +45,8 @@ class Processes:
     def start(self, name: str, action: Callable[[], object]) -> tuple[Process, Thread]:
         """Starts a process of a fresh name."""
         number = sum(each.rstrip("0123456789") == name for each in self.processes) + 1
-        machine = self._current().machine if self._shares_clock else Machine()
+        make = self._make_machine
+        machine = self._current().machine if make is None else make(name)
         process = Process(f"{name}{number}", machine)
         self.processes[process.name] = process
         return process, self.world.scheduler.spawn(process, "main", action)

@@ -242,7 +242,7 @@ class World:
         if self._happens(thread, JUMPED, point):
             jump = self.faults.jump_seconds(point)
             self.note(thread, f"{point.call} ! {JUMPED} {jump:.0f} s")
-            process.machine.skew_seconds += jump
+            process.machine.jump(jump)
         if seconds:
             self.scheduler.sleep(seconds)
         else:

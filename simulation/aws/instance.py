@@ -12,6 +12,7 @@ from simulation.aws import exporter_wheel
 from simulation.aws.tasks import ERRORS, TaskProcesses
 from simulation.instances import BackgroundProcess
 from simulation.processes import Processes
+from simulation.scheduling.scheduler import Machine
 from simulation.services.deployment import deploy
 from simulation.services.lambdas import Functions, Source
 from simulation.services.s3.buckets import StoredBucket
@@ -37,6 +38,7 @@ _ASYNCHRONOUS = (
 )
 _CONTAINERS = (1, 2, 4)
 _LOOKS_PER_PERIOD = 4
+_SKEW_SECONDS_MAX = 3600.0
 
 
 class AwsInstance:
@@ -44,7 +46,7 @@ class AwsInstance:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.processes = Processes(world, shares_clock=False)
+        self.processes = Processes(world, _make_machine)
         self.base = folder_of(os.getpid())
         remove_folder(os.getpid())
         self.base.mkdir()
@@ -117,7 +119,9 @@ class AwsInstance:
     def set_idle_seconds(self, seconds: float) -> None:
         """Sets how often containers and tasks look for work, and rules start functions."""
         self._idle_seconds = seconds
-        self.functions.period_ms_min = int(seconds * _LOOKS_PER_PERIOD * 1000)
+        # Without faults, a lease of a compaction outlasts the start of a task.
+        looks = _LOOKS_PER_PERIOD if self.world.faults.is_on else 1
+        self.functions.period_ms_min = int(seconds * looks * 1000)
 
     def wait_for_work(self) -> None:
         """Waits before the next look for work."""
@@ -159,6 +163,11 @@ class AwsInstance:
                 task = tasks.pending.popleft()
                 started.start(task, self.functions.task_kind(task))
             self.wait_for_work()
+
+
+def _make_machine(process: str) -> Machine:
+    """Returns a machine, whose clock AWS synchronises unless it is a client's."""
+    return Machine() if process == "client" else Machine(skew_seconds_max=_SKEW_SECONDS_MAX)
 
 
 class _Container:

@@ -3,6 +3,7 @@
 import _thread
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,9 +24,18 @@ class DeadlockError(Exception):
 
 @dataclass(eq=False)
 class Machine:
-    """A simulated machine. `skew_seconds` is how far its wall clock is ahead."""
+    """A simulated machine. `skew_seconds` is how far its wall clock is ahead.
+
+    A clock that is synchronised is never more than `skew_seconds_max` wrong.
+    """
 
     skew_seconds: float = 0.0
+    skew_seconds_max: float = math.inf
+
+    def jump(self, seconds: float) -> None:
+        """Moves the clock."""
+        most = self.skew_seconds_max
+        self.skew_seconds = max(-most, min(most, self.skew_seconds + seconds))
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from random import Random
 
 from simulation.calls import Call, Fault
 from simulation.faults import JUMPED, OUTAGE, Faults, Profile
+from simulation.scheduling.scheduler import Machine
 
 COMMIT = Call("state", "commit")
 
@@ -53,3 +54,12 @@ def test_faults_of_the_focus_are_in_every_profile() -> None:
         assert profile.rates[JUMPED] > 0
         assert profile.first_calls > 1
     assert any(not Profile.draw(Random(seed)).rates[JUMPED] for seed in range(20))
+
+
+def test_a_synchronised_clock_is_wrong_by_a_limited_time() -> None:
+    free, synchronised = Machine(), Machine(skew_seconds_max=3600.0)
+    for machine in (free, synchronised):
+        for seconds in (-7200.0, -7200.0, 1.0):
+            machine.jump(seconds)
+    assert free.skew_seconds == -14_399.0
+    assert synchronised.skew_seconds == -3599.0

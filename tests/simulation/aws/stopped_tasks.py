@@ -33,7 +33,7 @@ class Instance:
     """Opens as the behaviour of the next task."""
 
     def __init__(self, world: World) -> None:
-        self.processes = Processes(world, shares_clock=False)
+        self.processes = Processes(world, lambda _name: Machine())
         self._behaviours = iter(_BEHAVIOURS)
         self.behaviour = ""
 
