@@ -196,7 +196,7 @@ BUGS = (
             "(len(move.to), file.key),",
             "(1, file.key),",
         ),
-        (rules.EXISTS, rules.ROWS),
+        (rules.COUNTED, rules.EXISTS, rules.ROWS),
         BOTH,
         focus=("split", "ingest_from_memory"),
     ),
@@ -206,7 +206,7 @@ BUGS = (
         Mutation(
             f"{_COMMIT}:apply_together", "fold.go_back(before)", "fold.partition_rows.clear()"
         ),
-        (rules.HALF, rules.ONCE, rules.ERROR, rules.REPLAY),
+        (rules.HALF, rules.LOG, rules.ONCE, rules.ERROR, rules.REPLAY),
         BOTH,
         focus=("transact",),
     ),
@@ -240,7 +240,8 @@ BUGS = (
         ),
         (rules.ROWS, rules.READS),
         BOTH,
-        focus=("delete_region", "ingest_from_memory", "create_compactions"),
+        focus=("ingest_from_memory", "create_compactions"),
+        size=80,
     ),
     PlantedBug(
         "hold-not-renewed",

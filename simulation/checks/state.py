@@ -18,6 +18,7 @@ from sleeper.statestore.rows import sidecars_from_column
 _TILES = "partitions tile the key space"
 _OVERLAP = "references of a file never overlap"
 _EXISTS = "every file that is needed exists"
+_COUNTED = "the references of a file are counted"
 _ASSIGNED = "assigned files have a job"
 _HORIZON = "the horizon passes no reader"
 _HELD = "a version that is held can be read"
@@ -39,6 +40,7 @@ def check_state(
         regions = {each.id: each.region for each in partitions}
         check_tree(partitions, whole_region(state.schema))
         check_references(list(state.files.references()), regions)
+        check_counts(state)
         check_objects(table.instance, _needed_files(state))
         check_jobs(state)
         check_horizon(state, model, pins)
@@ -90,6 +92,15 @@ def check_references(
         for other in seen[reference.path]:
             require(not other.overlaps(region), _OVERLAP, reference.path, regions=(region, other))
         seen[reference.path].append(region)
+
+
+def check_counts(state: TableState) -> None:
+    """Checks that each file has the number of references that says when it has lost the last."""
+    wrong = state.query(VersionReader).rows(
+        "SELECT path, references_left FROM files WHERE references_left <>"
+        " (SELECT count(*) FROM refs WHERE file = files.key AND removed IS NULL)"
+    )
+    require(not wrong, _COUNTED, "the count is wrong", files=wrong[:5])
 
 
 def _needed_files(state: TableState) -> set[str]:
