@@ -3,6 +3,8 @@
 from simulation.bugs import rules
 from simulation.bugs.mutation import Mutation
 from simulation.bugs.planted_bug import PlantedBug
+from simulation.calls import Fault
+from simulation.faults import KILLED, LATE, POWER
 
 _EXPORTS = ("create_export_queue", "drain_export_queue", "ingest_from_memory")
 
@@ -12,12 +14,14 @@ BUGS = (
         "the content of a file is synchronised before an entry names it",
         Mutation("sleeper.storage.disk:sync_files", "_sync_all(paths, _sync)", "len(paths)"),
         (rules.EXISTS, rules.ROWS, rules.ERROR),
+        focus=("ingest_from_memory", POWER),
     ),
     PlantedBug(
         "folder-sync-forgotten",
         "the name of a file is synchronised before an entry names it",
         Mutation("sleeper.storage.disk:sync_files", "sync_folder(folder)", "folder.exists()"),
         (rules.EXISTS, rules.ROWS, rules.ERROR),
+        focus=("ingest_from_memory", POWER),
     ),
     PlantedBug(
         "export-position-before-its-exports",
@@ -28,7 +32,7 @@ BUGS = (
             "added: list[NewItem] = self._add([], self._to) or []",
         ),
         (rules.EXPORTS, rules.NEWEST),
-        focus=_EXPORTS,
+        focus=(*_EXPORTS, Fault.UNAVAILABLE),
     ),
     PlantedBug(
         "export-deleted-before-acknowledgement",
@@ -50,7 +54,7 @@ BUGS = (
             "if before is not None and before[1] > now and not is_alive(before[2]):",
         ),
         (rules.EXPORTS, rules.EXPORT_ORDER, rules.NEWEST, rules.ALONE),
-        focus=_EXPORTS,
+        focus=(*_EXPORTS, LATE),
     ),
     PlantedBug(
         "stash-complete-before-its-last-file",
@@ -62,7 +66,7 @@ BUGS = (
             "TaskResult()),)]",
         ),
         (rules.STASH,),
-        focus=("submit_stash",),
+        focus=("submit_stash", "ingest_from_memory", KILLED),
     ),
     PlantedBug(
         "exports-out-of-order",
@@ -96,13 +100,13 @@ BUGS = (
             "threads.map(partial(writer.write, version), unfinished)",
         ),
         (rules.STASH,),
-        focus=("run_stash",),
+        focus=("run_stash", "ingest_from_memory"),
     ),
     PlantedBug(
         "second-decision-counts",
         "a stash that was completed is never cancelled",
         Mutation("sleeper.stash.record:StashRecord.decide", "return first", "return decision"),
         (rules.STASH, rules.LATEST, rules.ERROR),
-        focus=("run_stash", "submit_stash", "cancel_running_stash"),
+        focus=("run_stash", "submit_stash", "cancel_running_stash", KILLED),
     ),
 )

@@ -3,6 +3,8 @@
 from simulation.bugs import rules
 from simulation.bugs.mutation import Mutation
 from simulation.bugs.planted_bug import BOTH, PlantedBug
+from simulation.calls import Fault
+from simulation.faults import KILLED, LATE
 
 BUGS = (
     PlantedBug(
@@ -15,7 +17,7 @@ BUGS = (
         ),
         (rules.ROWS,),
         BOTH,
-        focus=("create_compactions", "ingest_from_memory", "work"),
+        focus=("create_compactions", "ingest_from_memory"),
     ),
     PlantedBug(
         "delete-hides-later-rows",
@@ -39,7 +41,7 @@ BUGS = (
             "failure = queue.delete(message.receipt)",
         ),
         (rules.ACCEPTED,),
-        focus=("ingest_by_message", "work"),
+        focus=("ingest_by_message", KILLED),
     ),
     PlantedBug(
         "batch-not-recorded",
@@ -75,7 +77,7 @@ BUGS = (
         ),
         (rules.EXISTS, rules.ROWS),
         BOTH,
-        focus=("collect_orphans",),
+        focus=("collect_orphans", "ingest_from_files", LATE),
     ),
     PlantedBug(
         "collection-delay-ignored",
@@ -99,7 +101,7 @@ BUGS = (
         ),
         (rules.EXISTS, rules.ROWS),
         BOTH,
-        focus=("clone", "collect"),
+        focus=("clone", "create_compactions", "collect"),
     ),
     PlantedBug(
         "key-bounds-exclude-the-last-key",
@@ -123,7 +125,7 @@ BUGS = (
         ),
         (rules.COPY,),
         BOTH,
-        focus=("follow_changes",),
+        focus=("follow_changes", "ingest_from_memory"),
     ),
     PlantedBug(
         "visibility-not-renewed",
@@ -134,7 +136,7 @@ BUGS = (
             "lambda: None,",
         ),
         (rules.ALONE,),
-        focus=("ingest_by_message", "create_compactions", "work"),
+        focus=("ingest_by_message", "create_compactions", LATE),
     ),
     PlantedBug(
         "job-id-reused",
@@ -146,7 +148,7 @@ BUGS = (
         ),
         (rules.ONCE, rules.ERROR),
         BOTH,
-        ("reuse_job_id", "create_compactions"),
+        focus=("reuse_job_id", "create_compactions", "ingest_from_memory"),
     ),
     PlantedBug(
         "dead-letter-threshold-off-by-one",
@@ -157,8 +159,7 @@ BUGS = (
             '" WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND receives > :max",',
         ),
         (rules.DEAD,),
-        focus=("create_compactions", "ingest_from_memory", "ingest_by_message"),
-        size=80,
+        focus=("create_compactions", "ingest_by_message", KILLED),
     ),
     PlantedBug(
         "batcher-forgets-a-file",
@@ -170,6 +171,6 @@ BUGS = (
         ),
         (rules.FILES,),
         BOTH,
-        ("ingest_by_batcher", "create_batches"),
+        focus=("ingest_by_batcher", "create_batches", Fault.LOST),
     ),
 )
