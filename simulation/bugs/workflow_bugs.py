@@ -149,6 +149,7 @@ BUGS = (
         (rules.ONCE, rules.ERROR),
         BOTH,
         focus=("reuse_job_id", "create_compactions", "ingest_from_memory"),
+        size=60,
     ),
     PlantedBug(
         "dead-letter-threshold-off-by-one",

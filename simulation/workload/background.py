@@ -52,11 +52,11 @@ def reuse_job_id(client: Client) -> None:
     jobs = client.instance.jobs.tracker.recent(JobKind.COMPACTION, TableId(table.id))
     with store.reading() as state:
         references = [each for each in state.files.references() if each.job_id is None]
+        expiry_ms = state.moment(client.instance.clock()) + _LEASE_MS
     if not jobs or not references:
         return
     used = client.random.choice(sorted(each.job_id for each in jobs))
     free = min(references, key=lambda each: (each.path, each.partition_id))
-    expiry_ms = client.instance.clock() + _LEASE_MS
     assignment = JobAssignment(used, free.partition_id, (free.path,), expiry_ms)
     store.commit_or_raise(AssignFiles((assignment,)))
 
