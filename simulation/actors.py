@@ -27,7 +27,7 @@ from simulation.workload.registry import (
 )
 from simulation.workload.system_operations import OPERATIONS
 from simulation.world import World
-from sleeper.errors import SleeperError
+from sleeper.errors import DataError, SleeperError
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +167,8 @@ class Actors:
             try:
                 actor.run()
             except SleeperError as error:
+                if isinstance(error, DataError) and not self.explains_error(str(error)):
+                    raise
                 thread = self.world.scheduler.current
                 self.world.note(thread, f"ended: {type(error).__name__}: {error}")
 
