@@ -27,9 +27,12 @@ def stored_rows(
     no such submission.
     """
     result: list[StoredRow] = []
+    ingest = journal.ingests.get(transaction.id)
+    # In JSON lines, a missing member is null.
+    has_defaults = ingest is None or not any(each.endswith(".json") for each in ingest.files)
     for rows, deletes in _submitted(journal, transaction, before):
         result += (
-            StoredRow(_row_values(row, schema), position in deletes)
+            StoredRow(_row_values(row, schema, has_defaults), position in deletes)
             for position, row in enumerate(rows)
         )
     return tuple(result)
@@ -98,13 +101,15 @@ def _name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _row_values(row: SourceRow, schema: Schema) -> tuple[Value, ...]:
+def _row_values(row: SourceRow, schema: Schema, has_defaults: bool) -> tuple[Value, ...]:
     return tuple(
-        comparable(row[each.name]) if each.name in row else _missing_value(each)
+        comparable(row[each.name]) if each.name in row else _missing_value(each, has_defaults)
         for each in schema.fields
     )
 
 
-def _missing_value(field: Field) -> Value:
+def _missing_value(field: Field, has_defaults: bool) -> Value:
     """Returns the value of a field that the source lacks, which only added fields may be."""
-    return None if field.default is None else comparable(default_value(field))
+    if field.default is None or not has_defaults:
+        return None
+    return comparable(default_value(field))
