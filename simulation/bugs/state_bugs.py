@@ -208,7 +208,7 @@ BUGS = (
         ),
         (rules.HALF, rules.LOG, rules.ONCE, rules.ERROR, rules.REPLAY),
         BOTH,
-        focus=("transact",),
+        focus=("transact", JUMPED),
     ),
     PlantedBug(
         "hold-not-read-again",
@@ -229,6 +229,7 @@ BUGS = (
             PAUSED,
         ),
         size=80,
+        seeds_max=60,
     ),
     PlantedBug(
         "merged-rows-look-newer",
@@ -242,6 +243,7 @@ BUGS = (
         BOTH,
         focus=("ingest_from_memory", "create_compactions"),
         size=80,
+        seeds_max=30,
     ),
     PlantedBug(
         "hold-not-renewed",
