@@ -164,7 +164,8 @@ class Copy:
     """A copy of a table's rows at `number`, which a consumer of the change feed keeps.
 
     The rows have the schema; of a table of latest rows there is one for each key. `pending` are
-    the changes so far of the transaction after it. `is_resumed`: a reader has begun since.
+    the changes so far of the transaction after it. `is_resumed`: a reader has begun since. `turn`
+    counts readers, of which only the last one may add changes.
     """
 
     table_id: str
@@ -174,6 +175,13 @@ class Copy:
     is_checked: bool = False
     pending: list[Change] = field(default_factory=list)
     is_resumed: bool = False
+    turn: int = 0
+
+    def begin_reading(self) -> int:
+        """Begins the turn of another reader."""
+        self.is_resumed = True
+        self.turn += 1
+        return self.turn
 
 
 @dataclass(frozen=True, slots=True)

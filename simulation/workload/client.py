@@ -122,11 +122,12 @@ class OpenReader:
 
 @dataclass(slots=True)
 class OpenFeed:
-    """The feed of a table that a follower reads, with the copy that it keeps."""
+    """The feed of a table that a follower reads, with the copy that it keeps, in its turn."""
 
     table: CreatedTable
     copy: Copy
     changes: ChangeReader
+    turn: int
 
 
 @dataclass(frozen=True, slots=True)

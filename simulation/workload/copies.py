@@ -56,7 +56,6 @@ def follow_changes(client: Client) -> None:
             if not has_same_fields(copy, changes.schema):
                 end_copy(client, table, table.id, _FOLLOWER)
                 return
-            copy.is_resumed = True
             _receive_some(client, copy, changes)
     except InvalidRequestError:
         # The changes are past the table's retention.
@@ -91,13 +90,16 @@ def end_copy(client: Client, table: CreatedTable, key: str, follower: str) -> No
 
 def _receive_some(client: Client, copy: Copy, changes: ChangeReader) -> None:
     """Receives some changes, or all until the end."""
-    left = client.random.choice((2, 5, 1_000))
+    left, turn = client.random.choice((2, 5, 1_000)), copy.begin_reading()
     for change in changes:
+        if copy.turn != turn:
+            return  # another client has begun
         receive(copy, change)
         left -= 1
         if left < 0:
             return
-    receive_end(copy, changes)
+    if copy.turn == turn:
+        receive_end(copy, changes)
 
 
 def receive(copy: Copy, change: Change) -> None:

@@ -46,8 +46,7 @@ def open_feed(client: Client) -> None:
         changes.close()
         end_copy(client, table, key, _FOLLOWER)
         return
-    copy.is_resumed = True
-    client.feeds.append(OpenFeed(table, copy, changes))
+    client.feeds.append(OpenFeed(table, copy, changes, copy.begin_reading()))
 
 
 def _has_feed(client: Client) -> bool:
@@ -61,6 +60,9 @@ def read_feed(client: Client) -> None:
     try:
         for _ in range(client.random.randint(1, 3)):
             change = next(iter(feed.changes), None)
+            if feed.turn != feed.copy.turn:
+                _close(client, feed)
+                return
             if change is None:
                 receive_end(feed.copy, feed.changes)
                 _close(client, feed)
