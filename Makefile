@@ -22,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit soak simulate check types lint bench synth deploy destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth deploy destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -65,6 +65,10 @@ FROM ?= 1
 WORLD ?= all
 simulate: install ## Simulate SEEDS=n histories of local and AWS instances with faults
 	@$(python) -m simulation --world $(WORLD) --seeds $(SEEDS) --from $(FROM) $(ARGS)
+
+# ARGS names some of them, or sets --seeds.
+planted-bugs: install ## Plant each bug of simulation/bugs and search for a seed that finds it
+	@$(python) -m simulation.bugs $(ARGS)
 
 check: types lint ## Lint, types, layers, dead code, stale generated files
 

@@ -19,7 +19,9 @@ def search_all(
         typer.Option(help="Run at most so many seeds for each bug, its own number if left out."),
     ] = None,
     first: Annotated[int, typer.Option("--from", help="Begin with this seed.")] = 1,
-    world: Annotated[str, typer.Option(help="local or aws.")] = "local",
+    world: Annotated[
+        str | None, typer.Option(help="local or aws, the bug's first one if left out.")
+    ] = None,
 ) -> None:
     """Plants each bug and runs seeds until a check finds it.
 
@@ -28,9 +30,10 @@ def search_all(
     """
     missed = 0
     for bug in BUGS.values():
-        if (names and bug.name not in names) or world not in bug.worlds:
+        chosen = world or bug.worlds[0]
+        if (names and bug.name not in names) or chosen not in bug.worlds:
             continue
-        result = search(bug, world, first, seeds or bug.seeds_max)
+        result = search(bug, chosen, first, seeds or bug.seeds_max)
         missed += result.seed is None
         rule = result.rule or "not found"
         print(f"{bug.name:36} | {rule:40} | {result.seeds:3} | {result.seconds:5.0f}", flush=True)

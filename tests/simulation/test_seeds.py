@@ -17,8 +17,8 @@ from tests.seeds import choose_seed
 from tests.simulation.pinned import PINNED
 
 REPOSITORY = Path(__file__).parents[2]
-FRESH_SEEDS = {"local": 8, "aws": 1}
-SIZES = {"local": (), "aws": ("--size", "40")}
+FRESH_SEEDS = {"local": 75, "aws": 25}
+SIZE = ("--size", "40")
 REPEATED_SEEDS = 1
 SEEDS_PER_CHOICE = 100_000
 """So many seeds belong to each number of SLEEPER_TEST_SEED."""
@@ -59,7 +59,7 @@ def run_fresh(world: str) -> list[dict[str, Any]]:
     """Runs the fresh seeds of a world, once for all tests."""
     count = str(examples(FRESH_SEEDS[world]))
     first = str(first_seed())
-    return run_seeds("--world", world, "--from", first, "--seeds", count, *SIZES[world])
+    return run_seeds("--world", world, "--from", first, "--seeds", count, *SIZE)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_a_seed_has_the_same_history_everywhere_written_or_not(world: str, tmp_p
     }
     file = tmp_path / "history.txt"
     for result in run_fresh(world)[: examples(REPEATED_SEEDS)]:
-        seed = ("--world", world, "--seed", str(result["seed"]), *SIZES[world])
+        seed = ("--world", world, "--seed", str(result["seed"]), *SIZE)
         [other] = run_seeds(*seed, "--trace", str(file), folder=tmp_path, **surroundings)
         assert result["fingerprint"] == other["fingerprint"], result["seed"]
         assert result["trace"] == other["trace"]

@@ -1,22 +1,31 @@
-"""The checks find planted bugs within a few seeds.
+"""The checks find planted bugs within their number of seeds.
 
-The seeds are searched anew, because each change of the workload changes their histories. All bugs:
-`python -m simulation.bugs`.
+The seeds are searched anew, because each change of the workload changes their histories. These bugs
+are found soon; `make planted-bugs` searches for all.
 """
 
 import subprocess
 import sys
 
-_SEEDS = 12
-_SECONDS_MAX = 240.0
-# Those that a few histories suffice for.
-_QUICK = ("reference-dropped-on-push-down", "horizon-off-by-one", "job-id-forgotten-early")
+import pytest
+
+_SEEDS = 10
+_QUICK = (
+    "delete-hides-later-rows",
+    "export-deleted-before-acknowledgement",
+    "exports-out-of-order",
+    "folder-sync-forgotten",
+    "job-id-not-remembered",
+    "last-number-wrong",
+    "reference-not-counted",
+    "released-hold-still-counts",
+)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_quick_bugs_are_found() -> None:
     command = [sys.executable, "-m", "simulation.bugs", "--seeds", str(_SEEDS), *_QUICK]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=_SECONDS_MAX, check=False
-    )
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
     assert len(result.stdout.splitlines()) == len(_QUICK)
