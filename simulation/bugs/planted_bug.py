@@ -15,7 +15,7 @@ class PlantedBug:
 
     `breaks` is the promise of the product that no longer holds. `rules` are the checks that may
     find it. Its histories have `size` steps, and the operations and kinds of faults
-    of `focus` are frequent in them. One of `seeds_max` seeds finds it.
+    of `focus` are frequent in them. A search gives up after `seeds_max` seeds.
     """
 
     name: str
