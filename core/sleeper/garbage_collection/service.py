@@ -185,8 +185,9 @@ def _end_retention(instance: Instance, ref: TableRef) -> TableRef | None:
 def sweep_abandoned(instance: Instance) -> int:
     """Removes what creations of tables left that died before the table stood; returns how many.
 
-    A creation that was only paused fails, and what it still writes is removed with the claim on its
-    id. A table with data is kept: its row was lost, perhaps by restoring an older index.
+    A creation that was only paused fails. Each sweep removes what it still wrote, and what a sweep
+    left that died, until the claim on its id ends. A table with data is kept: its row was lost,
+    perhaps by restoring an older index.
     """
     index, now_ms = instance.tables.index, instance.clock()
     abandoned = [
@@ -194,9 +195,8 @@ def sweep_abandoned(instance: Instance) -> int:
         for table_id in instance.tables.abandoned(now_ms - _ABANDONED_MS)
         if not _has_data(instance, table_id) and claim_abandoned(index, table_id, now_ms)
     ]
-    for table_id in abandoned:
-        instance.tables.delete(table_id)
     for ref in index.list(TableState.ABANDONED):
+        instance.tables.delete(ref.id)
         if ref.deleted_ms is None or ref.deleted_ms + _CLAIMED_MS < now_ms:
             final = replace(ref, state=TableState.DELETING, deleted_ms=None)
             index.replace(ref, final)

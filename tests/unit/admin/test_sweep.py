@@ -13,7 +13,7 @@ import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
-from sleeper.errors import SleeperError
+from sleeper.errors import SleeperError, UnavailableError
 from sleeper.garbage_collection.service import sweep_abandoned
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
@@ -126,13 +126,30 @@ def test_a_creation_that_was_paused_fails_after_the_sweep(instance: Instance, st
     ingest_rows(instance, "t", [ROWS])
 
 
-def test_what_a_paused_creation_wrote_is_removed_with_its_claim(instance: Instance) -> None:
+def test_what_a_paused_creation_wrote_is_removed_while_its_id_is_claimed(
+    instance: Instance,
+) -> None:
     dead = TableId("0badf00d")
     instance.tables.create(dead)
     assert sweep(instance) == 1
     instance.tables.create(dead)
     assert sweep(instance, hours=24) == 0
-    assert (Path(instance.where) / dead).exists()
-    assert sweep(instance, hours=31 * 24) == 0
     assert not (Path(instance.where) / dead).exists()
+    assert [ref.id for ref in instance.tables.index.list(TableState.ABANDONED)] == [dead]
+    assert sweep(instance, hours=31 * 24) == 0
     assert all(not instance.tables.index.list(state) for state in TableState)
+
+
+def test_a_sweep_that_died_after_its_claim_is_finished_by_the_next_one(instance: Instance) -> None:
+    dead = TableId("0badf00d")
+    instance.tables.create(dead)
+
+    def fail(_: TableId) -> None:
+        raise UnavailableError("the disk is away")
+
+    failing = replace(instance, tables=replace(instance.tables, delete=fail))
+    with pytest.raises(UnavailableError):
+        sweep(failing)
+    assert (Path(instance.where) / dead).exists()
+    sweep(instance)
+    assert not (Path(instance.where) / dead).exists()
