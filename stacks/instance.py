@@ -35,7 +35,7 @@ from stacks.query import QueryStack
 from stacks.splitting import SplittingStack
 from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
-from stacks.system_stack import chosen_declarations, chosen_stacks
+from stacks.system_stack import SystemStack, chosen_declarations, chosen_stacks
 from stacks.table_index import TableIndexStack
 from stacks.websocket import LIVE_STAGE, WebSocketQueryStack
 
@@ -68,10 +68,9 @@ class InstanceStack(cdk.Stack):
         self._add_care(deployment, every, network.cluster)
         websocket_id = self._add_queries(deployment, every, storage.emptier)
         context = StackContext(deployment, alarms, storage.emptier, network, log_stream)
-        for declared in chosen_declarations(deployment):
-            load(declared.source)(self, declared.name, context)
+        self._add_systems(context, starts_tasks=False)
         self._add_clients(deployment, websocket_id)
-        self._complete(deployment, folder)
+        self._complete(context, folder)
         for key, value in _tags(properties):
             cdk.Tags.of(self).add(key, value)
 
@@ -118,11 +117,24 @@ class InstanceStack(cdk.Stack):
             HttpApiStack(self, "HttpApi", deployment=deployment)
         ClientRolesStack(self, "ClientRoles", deployment=deployment, websocket_id=websocket_id)
 
-    def _complete(self, deployment: Deployment, folder: InstanceFolder) -> None:
-        """Adds what names the resources of all other stacks."""
+    def _add_systems(self, context: StackContext, *, starts_tasks: bool) -> list[SystemStack]:
+        """Returns the added stacks of systems that do, or do not, start tasks."""
+        return [
+            load(declared.source)(self, declared.name, context)
+            for declared in chosen_declarations(context.deployment)
+            if load(declared.source).starts_tasks is starts_tasks
+        ]
+
+    def _complete(self, context: StackContext, folder: InstanceFolder) -> None:
+        """Adds what names the resources of all other stacks, and what reads the properties."""
+        deployment = context.deployment
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
-        last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
-        last.node.add_dependency(*others)
+        properties = PropertiesStack(
+            self, "Properties", deployment=deployment, tables=folder.tables
+        )
+        properties.node.add_dependency(*others)
+        for stack in self._add_systems(context, starts_tasks=True):
+            stack.node.add_dependency(properties)
         if deployment.has(OptionalStack.DASHBOARD):
             dashboard = DashboardStack(self, "Dashboard", deployment=deployment)
             cdk.CfnOutput(self, "DashboardName", value=dashboard.name)

@@ -33,6 +33,8 @@ class SystemStack(cdk.NestedStack):
     """Whether its machines need the interface endpoints of a created network."""
     network_tags: ClassVar[Sequence[tuple[str, str]]] = ()
     """The tags of the network that it needs."""
+    starts_tasks: ClassVar[bool] = False
+    """Whether its creation starts tasks, which read the properties and tables of the instance."""
 
     def __init__(self, scope: Construct, construct_id: str, context: StackContext) -> None:
         super().__init__(scope, construct_id)

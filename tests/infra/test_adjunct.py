@@ -8,6 +8,7 @@ import pytest
 
 from sleeper.adjunct.metrics import AdjunctMetric
 from sleeper.errors import InvalidRequestError
+from tests.infra.creation_order import preceding
 from tests.infra.synthesis import Synthesis, synthesise
 from tests.infra.test_export_queues import ALARM, _allowed
 
@@ -43,6 +44,18 @@ def test_the_service_is_private_and_takes_back_a_failed_deployment(platforms: Sy
     assert configuration["DeploymentCircuitBreaker"] == {"Enable": True, "Rollback": True}
     assert (configuration["MinimumHealthyPercent"], configuration["MaximumPercent"]) == (100, 200)
     assert not service["EnableExecuteCommand"]
+
+
+def test_the_service_starts_after_what_its_tasks_read(platforms: Synthesis) -> None:
+    """CloudFormation waits for healthy tasks, and would wait for ever for the properties."""
+    template = platforms.templates["Instance"]
+    nested = {
+        name.partition("NestedStack")[0]: name
+        for name, resource in template["Resources"].items()
+        if resource["Type"] == "AWS::CloudFormation::Stack"
+    }
+    earlier = preceding(template, nested["Adjunct"])
+    assert set(nested.values()) - earlier == {nested["Adjunct"]}
 
 
 def test_a_task_fills_the_stores_on_its_disk(platforms: Synthesis) -> None:

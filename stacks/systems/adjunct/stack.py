@@ -43,7 +43,12 @@ _ECR_IMAGE = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.[a-z.]
 
 
 class AdjunctStack(SystemStack):
-    """The tasks of the service have no addresses of the internet, and accept no connections."""
+    """The tasks of the service have no addresses of the internet, and accept no connections.
+
+    CloudFormation waits until the tasks are healthy, so what they read must exist before.
+    """
+
+    starts_tasks = True
 
     @classmethod
     def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
