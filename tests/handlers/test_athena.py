@@ -82,7 +82,7 @@ def test_a_query_from_its_table_to_spilled_rows(
 def test_client_and_server_answer_pings(aws: Lambda, spill_bucket: Bucket) -> None:
     ping = json.loads(RECORDED.read_text())["Ping"]
     for function in (functions.athena_metadata, functions.athena_records):
-        assert aws.call(function, ping)["serDeVersion"] == 5
+        assert aws.call(function, ping)["serDeVersion"] == 6
 
 
 def test_a_refusal_is_raised_with_its_reason(aws: Lambda, spill_bucket: Bucket) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sleeper.athena.requests import TableName
+from sleeper.athena.times import athena_type
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.query.engine import QueryEngine, QueryTable
@@ -92,9 +93,13 @@ class Connector:
 
 
 def athena_schema(schema: Schema) -> pa.Schema:
-    """Returns the table's columns for Athena. InvalidRequestError if two names are one to it."""
+    """Returns the table's columns of types that Athena has, in its types.
+
+    InvalidRequestError if two names are one to it.
+    """
     _fields_by_lower_name(schema)
-    return pa.schema([field.with_name(field.name.lower()) for field in arrow_schema(schema)])
+    columns = [(field, athena_type(field.type)) for field in arrow_schema(schema)]
+    return pa.schema([pa.field(f.name.lower(), t, f.nullable) for f, t in columns if t is not None])
 
 
 def fields_by_athena_name(schema: Schema, names: Iterable[str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from sleeper.errors import InvalidRequestError
 
 _WHAT = "the request's constraints"
 # Members that filter or order rows in other ways. The connector does not offer these
-# capabilities, so Athena does not send them.
-_UNSUPPORTED = ("expression", "orderByClause")
+# capabilities, so Athena need not send them.
+_UNSUPPORTED = ("expression", "orderByClause", "queryPlan")
 
 
 class Bound(Enum):
@@ -123,8 +123,11 @@ def value_set_from_json(column: str, raw: Any) -> ValueSet:
             null_allowed = raw.get("nullAllowed", False) is True
             return EquatableValueSet(values, member(raw, "whiteList", bool, what), null_allowed)
         case "AllOrNoneValueSet":
+            null_allowed = member(raw, "nullAllowed", bool, what)
+            # The SDK writes `all && nullAllowed`, so `all` of NOT NULL is false. It writes the
+            # same for no values, which no query asks for.
             return AllOrNoneValueSet(
-                member(raw, "all", bool, what), member(raw, "nullAllowed", bool, what)
+                member(raw, "all", bool, what) or not null_allowed, null_allowed
             )
         case other:
             raise InvalidRequestError(f"{what} is of an unknown kind: {other!r}")

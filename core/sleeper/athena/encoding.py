@@ -18,6 +18,10 @@ from sleeper.errors import InvalidRequestError, classify_error
 
 T = TypeVar("T")
 
+DATE_MILLI = pa.date64()
+MILLISECONDS = pa.timestamp("ms")
+"""The type of `DATE_MILLI` values in parsed blocks: Arrow expects whole days of a date64."""
+
 _END_OF_OLD_STREAM_BYTES = 4
 _LENGTH_BYTES = 4
 _OLD_FORMAT = pa.ipc.IpcWriteOptions(
@@ -78,20 +82,25 @@ def block_to_json(batch: pa.RecordBatch) -> dict[str, Any]:
 def block_from_json(raw: Any, what: str) -> pa.RecordBatch:
     """Parses the rows of a block. InvalidRequestError, naming its place, if it is invalid.
 
-    The values are valid: text is UTF-8, for example.
+    The values are valid: text is UTF-8, for example. `DATE_MILLI` becomes `MILLISECONDS`.
     """
     schema = schema_from_text(member(raw, "schema", str, what), f"the schema of {what}")
     records = _decode(member(raw, "records", str, what), what)
     if not records:
         return empty_batch(schema)
     try:
-        rows = pa.ipc.read_record_batch(pa.py_buffer(records), schema)
+        rows = _with_milliseconds(pa.ipc.read_record_batch(pa.py_buffer(records), schema))
         rows.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise classify_error(
             error, f"{what} has no Arrow rows: {error}", InvalidRequestError
         ) from error
     return rows
+
+
+def _with_milliseconds(rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [c.view(MILLISECONDS) if c.type == DATE_MILLI else c for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from sleeper.athena.constraints import (
     ValueRange,
     ValueSet,
 )
+from sleeper.athena.times import MICROSECONDS_PER_MILLISECOND, to_milliseconds
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.key_values import key_value
 from sleeper.errors import InvalidRequestError
@@ -26,6 +27,7 @@ from sleeper.schema.model import (
     PLAIN_KEY_TYPES,
     Field,
     KeyValue,
+    PrimitiveType,
     Schema,
     next_key_value,
     precedes,
@@ -73,7 +75,7 @@ def _ranges(field: Field, values: ValueSet) -> list[Range] | None:
             points = _key_values(field, list(listed))
             if points is None or not is_white_list:
                 return None
-            return [Range(p, next_key_value(field, p)) for p in sorted(set(points))]
+            return [Range(p, _next(field, p)) for p in sorted(set(points))]
         case _:
             ranges = [_range(field, each) for each in values.ranges]
             if any(each is None for each in ranges):
@@ -89,12 +91,19 @@ def _range(field: Field, each: ValueRange) -> list[Range] | None:
     low: KeyValue | None = smallest_key_value(field)
     high: KeyValue | None = None
     if each.low.value is not None:
-        low = ends[0] if each.includes_low else next_key_value(field, ends[0])
+        low = ends[0] if each.includes_low else _next(field, ends[0])
     if each.high.value is not None:
-        high = next_key_value(field, ends[-1]) if each.includes_high else ends[-1]
+        high = _next(field, ends[-1]) if each.includes_high else ends[-1]
     if low is None or (high is not None and not precedes(low, high)):
         return []
     return [Range(low, high)]
+
+
+def _next(field: Field, value: KeyValue) -> KeyValue | None:
+    """Returns the smallest value that is greater in Athena's type; None if there is none."""
+    if field.type is PrimitiveType.TIMESTAMP and isinstance(value, int):
+        return value + MICROSECONDS_PER_MILLISECOND
+    return next_key_value(field, value)
 
 
 def _key_values(field: Field, values: Sequence[pa.Scalar]) -> list[KeyValue] | None:
@@ -119,8 +128,10 @@ def column_mask(name: str, column: pa.Array, values: ValueSet) -> pa.Array:
     """Returns whether the set contains each value, null included.
 
     As in Athena's SDK, any list or map that is not null is contained, and a NaN is greater than
-    every number.
+    every number. Timestamps are compared by their milliseconds, which Athena reads.
     """
+    if pa.types.is_timestamp(column.type):
+        column = to_milliseconds(column)
     try:
         contained = _mask(column, values)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

@@ -1,7 +1,7 @@
 """The requests of the protocol that a connector answers.
 
 A request is a JSON object with an `@type`. Unknown members are ignored, so one parser reads
-serialisation versions 2 to 5.
+serialisation versions 2 to 6.
 """
 
 from collections.abc import Callable
@@ -50,10 +50,13 @@ class ListSchemasRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListTablesRequest:
-    """`page_size` None is all tables; `next_token` is the token of the previous page."""
+    """`schema_name` None is all schemas, and `page_size` None all tables.
+
+    `next_token` is the token of the previous page.
+    """
 
     source: Source
-    schema_name: str
+    schema_name: str | None
     next_token: str | None
     page_size: int | None
 
@@ -123,7 +126,7 @@ def _list_tables(source: Source, raw: Any) -> Request:
     size = number_member(raw, "pageSize", what) if raw.get("pageSize") is not None else 0
     return ListTablesRequest(
         source,
-        member(raw, "schemaName", str, what),
+        optional_text(raw, "schemaName", what),
         optional_text(raw, "nextToken", what),
         size if size > 0 else None,
     )

@@ -15,9 +15,9 @@ from sleeper.athena.requests import Source, TableName
 from sleeper.athena.split import EncryptionKey, SpillLocation, Split
 from sleeper.json_codec import Conversion, JsonCodec, Member, camel_case
 
-SERIALISATION_VERSION = 5
+SERIALISATION_VERSION = 6
 # The value in the SDK (FederationCapabilities).
-_CAPABILITIES = 23
+_CAPABILITIES = 24
 _SOURCE_TYPE = "sleeper"
 # The kinds of value set, and of limit, that the connector evaluates.
 _SUPPORTED = {

@@ -79,16 +79,18 @@ def _answer(request: Request, connector: Connector) -> Response:
 
 
 def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesResponse:
-    schema_name = connector.check_schema_name(request.schema_name)
-    names = connector.table_names()
+    named = request.schema_name
+    schemas = connector.schema_names if named is None else [connector.check_schema_name(named)]
+    names = [TableName(schema, name) for schema in schemas for name in connector.table_names()]
     if request.next_token is not None:
-        names = [name for name in names if name >= request.next_token]
+        names = [name for name in names if _page_token(name) >= request.next_token]
     page = names[: request.page_size]
-    return ListTablesResponse(
-        [TableName(schema_name, name) for name in page],
-        request.source.catalog,
-        names[len(page)] if len(page) < len(names) else None,
-    )
+    token = _page_token(names[len(page)]) if len(page) < len(names) else None
+    return ListTablesResponse(page, request.source.catalog, token)
+
+
+def _page_token(first: TableName) -> str:
+    return f"{first.schema_name}/{first.table_name}"
 
 
 def _table(request: GetTableRequest, connector: Connector) -> GetTableResponse:

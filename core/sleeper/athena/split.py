@@ -16,7 +16,9 @@ from sleeper.errors import InvalidRequestError
 from sleeper.tables import TableId
 
 _WHAT = "the split"
-_KEY_BYTES = 16
+_KEY_BYTES = 32
+# The SDK's keys before 2024 had 16.
+_KEY_SIZES = (16, _KEY_BYTES)
 _NONCE_BYTES = 12
 _SPILL_PREFIX = "athena"
 
@@ -40,7 +42,7 @@ class SpillLocation:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """An AES-GCM key of 16 bytes, and the nonce of 12, one per split in the protocol."""
+    """An AES-GCM key of 32 or 16 bytes, and the nonce of 12, one per split in the protocol."""
 
     key: bytes
     nonce: bytes
@@ -119,10 +121,10 @@ def encryption_key_from_json(raw: Any) -> EncryptionKey | None:
         raise InvalidRequestError(f"{what} is not base64: {error}") from error
     if not key.key and not key.nonce:
         return None
-    if len(key.key) != _KEY_BYTES or len(key.nonce) != _NONCE_BYTES:
+    if len(key.key) not in _KEY_SIZES or len(key.nonce) != _NONCE_BYTES:
         raise InvalidRequestError(
             f"{what} has {len(key.key)} bytes and a nonce of {len(key.nonce)} "
-            f"(expected {_KEY_BYTES} and {_NONCE_BYTES})"
+            f"(expected {' or '.join(map(str, _KEY_SIZES))}, and {_NONCE_BYTES})"
         )
     return key
 

@@ -7,14 +7,15 @@ so the hold expires; reads renew it after half of its time.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sleeper.athena.connector import Connector, ConnectorSettings, fields_by_athena_name
-from sleeper.athena.constraints import Constraints, ValueSet
+from sleeper.athena.constraints import Constraints
 from sleeper.athena.filters import key_regions
 from sleeper.athena.requests import GetSplitsRequest, GetTableLayoutRequest
 from sleeper.athena.split import Split, new_encryption_key, new_spill_location
+from sleeper.athena.times import has_plausible_bounds
 from sleeper.datafiles.leaf_keys import LeafKeys
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_to_json
@@ -27,7 +28,7 @@ from sleeper.query.hold import create_hold
 from sleeper.query.plan import check_has_rows
 from sleeper.query.run import RESTARTS
 from sleeper.retries import retry
-from sleeper.schema.model import Schema
+from sleeper.schema.model import PrimitiveType, Schema
 from sleeper.statestore.transactions.transaction import new_transaction_id
 
 _TOKEN = re.compile(r"(\d+)/([^/]+)/(\d+)")
@@ -93,10 +94,17 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
     return splits, None
 
 
-def constraints_by_field(schema: Schema, constraints: Constraints) -> Mapping[str, ValueSet]:
-    """Returns the constraints by the fields' own names."""
+def constraints_by_field(schema: Schema, constraints: Constraints) -> Constraints:
+    """Returns the constraints by the fields' own names, without hints, and a limit beside them."""
     fields = fields_by_athena_name(schema, constraints.summary)
-    return {fields[name]: each for name, each in constraints.summary.items()}
+    times = {field.name for field in schema.fields if field.type is PrimitiveType.TIMESTAMP}
+    summary = {
+        fields[name]: each
+        for name, each in constraints.summary.items()
+        if fields[name] not in times or has_plausible_bounds(each)
+    }
+    is_complete = len(summary) == len(constraints.summary)
+    return Constraints(summary, constraints.limit if is_complete else None)
 
 
 def check_version_is_kept(version: int, oldest: int, connector: Connector) -> None:
@@ -110,7 +118,7 @@ def check_version_is_kept(version: int, oldest: int, connector: Connector) -> No
 
 
 def _key_regions(schema: Schema, constraints: Constraints) -> tuple[Region, ...]:
-    summary = constraints_by_field(schema, constraints)
+    summary = constraints_by_field(schema, constraints).summary
     return key_regions(schema, summary, whole_region(schema)).regions
 
 

@@ -19,6 +19,7 @@ from sleeper.query.service import make_query_table
 from sleeper.storage.location import DataRoot
 
 Json = dict[str, Any]
+DATE_MILLI = pa.date64()
 
 
 def text(message: Any) -> str:
@@ -26,7 +27,10 @@ def text(message: Any) -> str:
 
 
 def block(values: Sequence[Any], kind: pa.DataType) -> Json:
-    batch = pa.record_batch({"col1": pa.array(values, kind)})
+    """A block of one column. Times are integers in the type's unit."""
+    is_time = pa.types.is_timestamp(kind) or kind == DATE_MILLI
+    column = pa.array(values, pa.int64()).view(kind) if is_time else pa.array(values, kind)
+    batch = pa.record_batch({"col1": column})
     return {
         "aId": "a",
         "schema": text(batch.schema),
@@ -173,6 +177,15 @@ class Athena:
                 secret, nonce = (base64.b64decode(key[part]) for part in ("key", "nonce"))
                 content = AESGCM(secret).decrypt(nonce, content, None)
             yield pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+
+
+def plain_rows(rows: pa.RecordBatch | pa.Table) -> list[Json]:
+    """Returns the rows, with milliseconds in times, which Arrow's own conversion drops."""
+    for place, column in enumerate(rows.schema):
+        if column.type == DATE_MILLI:
+            millis = rows.column(place).cast(pa.int64()).cast(pa.timestamp("ms"))
+            rows = rows.set_column(place, column.name, millis)
+    return rows.to_pylist()
 
 
 def read_block(raw: Json) -> pa.RecordBatch:

@@ -18,6 +18,11 @@ EVERY_TYPE = """{"rowKeyFields":[{"name":"Id","type":"IntType"}],
   {"name":"dec","type":{"DecimalType":{"precision":9,"scale":2}}},
   {"name":"l","type":{"ListType":{"elementType":"StringType"}}},
   {"name":"m","type":{"MapType":{"keyType":"StringType","valueType":"LongType"}}}]}"""
+TIMES = """{"rowKeyFields":[{"name":"id","type":"TimestampType"}],
+ "valueFields":[{"name":"l","type":{"ListType":{"elementType":"TimestampType"}}},
+  {"name":"k","type":{"MapType":{"keyType":"TimestampType","valueType":"LongType"}}},
+  {"name":"v","type":{"MapType":{"keyType":"LongType","valueType":"TimestampType"}}},
+  {"name":"d","type":{"ListType":{"elementType":"DateType"}}}]}"""
 ONE_KEY = '{"rowKeyFields":[{"name":"id","type":"LongType"}]}'
 
 
@@ -27,8 +32,8 @@ def test_a_ping_returns_the_protocol_version(athena: Athena):
         "catalogName": "cat",
         "queryId": "q1",
         "sourceType": "sleeper",
-        "capabilities": 23,
-        "serDeVersion": 5,
+        "capabilities": 24,
+        "serDeVersion": 6,
     }
 
 
@@ -51,6 +56,19 @@ def test_tables_are_listed_in_lower_case_and_by_pages(instance: Instance, athena
     assert last["nextToken"] is None
 
 
+def test_without_a_schema_the_tables_of_all_schemas_are_listed(instance: Instance, athena: Athena):
+    for name in ("b", "A", "c"):
+        create_table(instance, name, ONE_KEY)
+    listed: list[str] = []
+    token = None
+    while not listed or token is not None:
+        page = athena.ask("ListTablesRequest", schemaName=None, pageSize=2, nextToken=token)
+        assert len(page["tables"]) == 2
+        listed += [f"{each['schemaName']}.{each['tableName']}" for each in page["tables"]]
+        token = page["nextToken"]
+    assert listed == [f"{schema}.{name}" for schema in ("sleeper", "sleeper_raw") for name in "abc"]
+
+
 def test_columns_have_the_table_s_types_and_lower_case_names(instance: Instance, athena: Athena):
     create_table(instance, "Types", EVERY_TYPE)
     schema = athena.schema("types")
@@ -62,7 +80,7 @@ def test_columns_have_the_table_s_types_and_lower_case_names(instance: Instance,
         "yes": "bool",
         "f": "float",
         "d": "double",
-        "t": "timestamp[us, tz=UTC]",
+        "t": "date64[ms]",
         "day": "date32[day]",
         "dec": "decimal128(9, 2)",
         "l": "list<element: string not null>",
@@ -70,6 +88,11 @@ def test_columns_have_the_table_s_types_and_lower_case_names(instance: Instance,
     } | {"m": str(schema.field("m").type)}
     assert schema.field("s").nullable
     assert pa.types.is_map(schema.field("m").type)
+
+
+def test_lists_and_maps_of_timestamps_are_left_out(instance: Instance, athena: Athena):
+    create_table(instance, "t", TIMES)
+    assert athena.schema("t").names == ["id", "d"]
 
 
 def test_columns_that_differ_only_in_case_are_refused(instance: Instance, athena: Athena):

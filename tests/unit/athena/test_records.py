@@ -1,5 +1,6 @@
 """Rows of splits, compared with the ingested rows."""
 
+import base64
 import datetime as dt
 import tempfile
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ from sleeper.admin.tables import create_table, delete_table
 from sleeper.athena.connector import SpillBucket
 from sleeper.athena.service import answer
 from sleeper.compaction.plan import compact_table
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.processing.field_changes import DropField, RenameField
+from sleeper.schema.model import schema_from_json
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from tests.clock import DAY_MS, FakeClock
@@ -35,6 +38,7 @@ from tests.unit.athena.protocol import (
     among,
     connector_of,
     from_to,
+    plain_rows,
     ranges,
     read_block,
     text,
@@ -82,15 +86,18 @@ def test_every_type_round_trips(instance: Instance, athena: Athena):
         },
         {"id": 2, "at": -1, "s": None, "bytes": b"", **common, "l": [], "m": []},
     ]
+    columns = arrow_schema(schema_from_json(EVERY_TYPE))
+    batch = pa.RecordBatch.from_pylist([{**row, "Id": row["id"]} for row in put_in], columns)
+    ingest_rows(instance, "t", [batch])
     schema = athena.schema("t")
-    batch = pa.RecordBatch.from_pylist(put_in, schema)
-    ingest_rows(instance, "t", [batch.rename_columns(["Id", *batch.schema.names[1:]])])
+    # Athena reads milliseconds.
+    expected = [row | {"t": time.replace(microsecond=456_000, tzinfo=None)} for row in put_in]
     result = athena.query("t")
     assert result.schema.equals(schema)
-    assert result.to_pylist() == put_in
+    assert plain_rows(result) == expected
     (split,) = athena.splits("t")
     spill = athena.read("t", split, inline_bytes=0)
-    assert [b.to_pylist() for b in athena.batches(spill)] == [put_in]
+    assert [plain_rows(b) for b in athena.batches(spill)] == [expected]
 
 
 def test_the_requested_columns_are_returned_in_their_order(athena: Athena, table: str):
@@ -131,6 +138,9 @@ def test_a_limit_counts_rows_that_meet_the_constraints(athena: Athena, table: st
     assert read(v1, limit=2) == [103, 106]
     assert len(read(v1, limit=-1)) > 2
     # What else the request wants may leave out some of the first two.
+    plan = {"substraitVersion": "1.0", "substraitPlan": "QUJD"}
+    assert len(read(v1, limit=2, queryPlan=plan)) > 2
+    assert read(v1, limit=2, queryPlan=None) == [103, 106]
     assert len(read(v1, limit=2, orderByClause=[{"columnName": "id"}])) > 2
     assert len(read(v1, limit=2, expression=[{"@type": "FunctionCallExpression"}])) > 2
 
@@ -153,13 +163,15 @@ def test_two_reads_of_a_split_return_equal_rows_under_different_keys(
     assert ids[0] == ids[1] == list(range(100))
 
 
-@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("key_bytes", [32, 16, 0])
 def test_many_rows_are_spilled_in_blocks_within_the_limit(
-    athena: Athena, table: str, encrypted: bool
+    athena: Athena, table: str, key_bytes: int
 ):
     split = athena.splits(table)[0]
-    if not encrypted:
-        split["encryptionKey"] = None
+    key = base64.b64decode(split["encryptionKey"]["key"])
+    assert len(key) == 32
+    shorter = {**split["encryptionKey"], "key": base64.b64encode(key[:key_bytes]).decode()}
+    split["encryptionKey"] = shorter if key_bytes else None
     read = athena.read(table, split, block_bytes=500, inline_bytes=100)
     assert read["@type"] == "RemoteReadRecordsResponse"
     assert all(block["bucket"] == "spilled" for block in read["remoteBlocks"])
@@ -168,7 +180,7 @@ def test_many_rows_are_spilled_in_blocks_within_the_limit(
     assert all(batch.nbytes <= 500 for batch in batches)
     assert [n for b in batches for n in b["id"].to_pylist()] == list(range(100))
     content = athena.connector.spill.root.read(read["remoteBlocks"][0]["key"])
-    assert (b"value 1" in content) is not encrypted
+    assert (b"value 1" in content) is (key_bytes == 0)
 
 
 def test_a_row_larger_than_a_block_is_a_block(athena: Athena, table: str):
