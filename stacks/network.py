@@ -54,8 +54,9 @@ class NetworkStack(cdk.NestedStack):
             chosen = vpc.public_subnets if has_public_addresses else vpc.isolated_subnets
             subnets = tuple(subnet.subnet_id for subnet in chosen)
             deployment.record(NETWORK_VPC, vpc.vpc_id)
+        # As in the first release, because another description replaces the group.
         group = ec2.SecurityGroup(
-            self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: no ingress"
+            self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
         )
         for key, value in {tag for each in chosen_stacks(deployment) for tag in each.network_tags}:
             cdk.Tags.of(vpc).add(key, value)

@@ -25,6 +25,7 @@ PINS = (
     *(ROOT / folder / "requirements.txt" for folder in ("lambdas", "containers")),
     ROOT / "containers" / "bulk_import" / "requirements.txt",
 )
+TEMPLATES = ROOT / "tests" / "infra" / "releases"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _HEADING = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\S+))?$", re.MULTILINE)
 
@@ -84,6 +85,8 @@ def _repository_problems(version: str) -> list[str]:
         problems.append("the working tree has changes that are not committed")
     if _run("git", "tag", "--list", f"v{version}"):
         problems.append(f"tag v{version} exists")
+    if not (TEMPLATES / f"{version}.json").exists():
+        problems.append(f"the templates of {version} are not recorded (see docs/releasing.md)")
     return problems
 
 

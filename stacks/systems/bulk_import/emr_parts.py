@@ -53,7 +53,8 @@ class EmrParts(Construct):
         self.profile = iam.CfnInstanceProfile(self, "Profile", roles=[self.node_role.role_name])
         self.service_role = self._service_role()
         self.nodes = self._group("Nodes", network, "nodes of bulk import clusters")
-        self.service = self._group("Service", network, "access of EMR to nodes of clusters")
+        # As in the first release, because another description replaces the group.
+        self.service = self._group("Service", network, "the way of EMR to nodes of clusters")
         self.security = emr.CfnSecurityConfiguration(
             self,
             "Security",

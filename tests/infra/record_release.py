@@ -1,0 +1,38 @@
+"""Records what later releases must not replace: `python -m tests.infra.record_release`.
+
+Writes the identities of the resources of an instance with every optional part of this version to
+`tests/infra/releases/VERSION.json`, with which `test_upgrades` compares later templates.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from sleeper import __version__
+from sleeper.properties.instance import IGNORED_STACKS, OPTIONAL_STACKS, OptionalStack
+from sleeper.systems import systems
+from tests.infra.identities import Identity, find_identities, write_identities
+from tests.infra.synthesis import synthesise
+
+RELEASES = Path(__file__).parent / "releases"
+_SETTINGS = """\
+sleeper.id=example
+sleeper.ingest.source.bucket=my-bucket
+sleeper.adjunct.stores=accounts=table:accounts
+sleeper.adapter.secrets=shop/reader@db.example
+"""
+
+
+def synthesise_every_part(folder: Path) -> dict[str, Identity]:
+    """Returns the resources of an instance with all optional parts."""
+    of_systems = (each.option for system in systems() for each in system.stacks)
+    parts = {*OptionalStack, *filter(None, of_systems)} - IGNORED_STACKS
+    file = folder / "instance.properties"
+    file.write_text(f"{_SETTINGS}{OPTIONAL_STACKS.name}={','.join(sorted(parts))}\n")
+    return find_identities(synthesise(folder / "out", file).folder)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        write_identities(synthesise_every_part(Path(scratch)), RELEASES / f"{__version__}.json")
+    sys.stdout.write(f"recorded {__version__}\n")
