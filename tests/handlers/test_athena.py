@@ -1,8 +1,6 @@
 """A query of Athena's against the two functions, spilled to a bucket."""
 
 import base64
-import json
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +15,7 @@ from sleeper.storage.bucket import Bucket, open_bucket
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, make_table
 from tests.servers.seaweedfs import S3Server
-
-RECORDED = Path(__file__).parents[1] / "approved" / "recorded" / "athena_requests_v5.json"
+from tests.unit.athena.recorded import first_request
 
 
 @pytest.fixture
@@ -80,7 +77,7 @@ def test_a_query_from_its_table_to_spilled_rows(
 
 
 def test_client_and_server_answer_pings(aws: Lambda, spill_bucket: Bucket) -> None:
-    ping = json.loads(RECORDED.read_text())["Ping"]
+    ping = first_request(6, "PingRequest")
     for function in (functions.athena_metadata, functions.athena_records):
         assert aws.call(function, ping)["serDeVersion"] == 6
 
