@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from sleeper.aws.dynamo import DynamoItems
+from sleeper.aws.holds import DynamoHolds
 from sleeper.aws.shared_appends import SharedAppends
 from sleeper.aws.trackers import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.properties.deployed import JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
+from sleeper.properties.deployed import HOLDS_TABLE, JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
@@ -44,8 +45,9 @@ def dynamo_instance(folder: Path) -> Iterator[Instance]:
         def state(table_id: TableId) -> StateStore:
             objects = local.storage.root.store
             log = DynamoTransactionLog(tables.client, log_table, table_id, objects, appends)
+            holds = DynamoHolds(tables.client, tables.name(HOLDS_TABLE), table_id)
             database = Database(copies / f"{table_id}.db", durable=False, turns=turns)
-            return StateStore(database, log, local.clock, SnapshotStore(objects, table_id))
+            return StateStore(database, log, holds, local.clock, SnapshotStore(objects, table_id))
 
         tracker = DynamoJobTracker(tables.client, tables.name(JOB_TRACKER_TABLE), _TRACKER_DAYS)
         yield replace(

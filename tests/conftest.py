@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from sleeper.query.hold import VersionHold
 from sleeper.retries import RETRY_VARIABLE
 from sleeper.storage.bucket import Bucket
 from tests import seeds
@@ -143,3 +144,9 @@ def mariadb_server() -> Iterator[MariaDB]:
 def mariadb_database(mariadb_server: MariaDB) -> MariaDB:
     """Returns an empty database of one test."""
     return mariadb_server.make_database()
+
+
+@pytest.fixture
+def holds_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives each read a hold of its own, where a test's clock does not move the floor's thread."""
+    monkeypatch.setattr(VersionHold, "under_floor_seconds", 0.0)

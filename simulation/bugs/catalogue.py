@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from simulation.bugs import aws_bugs, state_bugs, system_bugs, workflow_bugs
+from simulation.bugs import aws_bugs, hold_bugs, state_bugs, system_bugs, workflow_bugs
 from simulation.bugs.planted_bug import PlantedBug
 
 BUGS: dict[str, PlantedBug] = {
     each.name: each
-    for each in (*state_bugs.BUGS, *workflow_bugs.BUGS, *system_bugs.BUGS, *aws_bugs.BUGS)
+    for bugs in (state_bugs, hold_bugs, workflow_bugs, system_bugs, aws_bugs)
+    for each in bugs.BUGS
 }
 
 

@@ -40,9 +40,9 @@ BUGS = (
         "horizon-off-by-one",
         "the horizon rises no further than the collected files need",
         Mutation(
-            f"{_TRANSACTIONS}.collection:CollectFiles.apply",
-            "horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon)",
-            "horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon + 1)",
+            f"{_TRANSACTIONS}.collection:RaiseHorizon.apply",
+            "fold.horizon = self.horizon",
+            "fold.horizon = self.horizon + 1",
         ),
         (rules.HORIZON,),
         BOTH,
@@ -211,27 +211,6 @@ BUGS = (
         focus=("transact", JUMPED),
     ),
     PlantedBug(
-        "hold-not-read-again",
-        "the collector reads the holds again when it raises the horizon",
-        Mutation(
-            f"{_TRANSACTIONS}.collection:CollectFiles._find_horizon_fault",
-            "if hold:",
-            "if hold and hold[2] < fold.horizon:",
-        ),
-        (rules.HORIZON,),
-        BOTH,
-        focus=(
-            "hold_version",
-            "release_version",
-            "collect",
-            "remove_all_rows",
-            "ingest_from_memory",
-            PAUSED,
-        ),
-        size=80,
-        seeds_max=60,
-    ),
-    PlantedBug(
         "merged-rows-look-newer",
         "a merged file has the smallest and the largest number of its inputs",
         Mutation(
@@ -246,19 +225,6 @@ BUGS = (
         seeds_max=30,
     ),
     PlantedBug(
-        "hold-not-renewed",
-        "a read that goes on keeps its version",
-        Mutation(
-            "sleeper.query.hold:renew_hold",
-            "store.commit_or_raise(RenewHold(hold_id, expiry_ms))",
-            "RenewHold(hold_id, expiry_ms)",
-        ),
-        (rules.HELD,),
-        BOTH,
-        focus=("open_reader", "use_reader", "ingest_from_memory"),
-        size=60,
-    ),
-    PlantedBug(
         "write-id-not-compared",
         "an append that lost to another one is not taken for its own first try",
         Mutation(
@@ -268,28 +234,6 @@ BUGS = (
         ),
         (rules.LOST, rules.ROWS, rules.REPLAY, rules.ERROR, rules.ACCEPTED),
         AWS,
-    ),
-    PlantedBug(
-        "released-hold-still-counts",
-        "a hold ends when it is released",
-        Mutation(
-            f"{_TRANSACTIONS}.holds:ReleaseHold.apply",
-            'fold.run("DELETE FROM holds WHERE id = ?", (self.hold_id,))',
-            'fold.row("SELECT 1 FROM holds WHERE id = ?", (self.hold_id,))',
-        ),
-        (rules.RELEASED,),
-        BOTH,
-        focus=("hold_version", "release_version"),
-    ),
-    PlantedBug(
-        "holds-ignored-by-the-collector",
-        "the collector finds the files that no hold needs",
-        Mutation(
-            f"{_COLLECTION}:find_claims", "if hold.expiry_ms > time_ms", "if hold.expiry_ms < 0"
-        ),
-        (rules.COLLECTED,),
-        BOTH,
-        focus=("hold_version", "remove_all_rows", "ingest_from_memory"),
     ),
     PlantedBug(
         "followers-ignored-by-the-collector",

@@ -63,8 +63,7 @@ class Checker:
         """Checks the holds of the open readers of a table, which expire without a change."""
         reads = [e for e in self._observer.journal.held_reads if e.table_id == model.id]
         if reads:
-            with self._open(model).state.reading() as state:
-                check_held(state, reads, self._observer.instance.clock())
+            check_held(self._open(model), reads, self._observer.instance.clock())
 
     def check_all(self) -> None:
         """Checks everything of every table."""

@@ -1,5 +1,6 @@
 """Rules of a table's state: partitions, references, files, jobs and the horizon. No row is read."""
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
@@ -44,8 +45,8 @@ def check_state(
         check_objects(table.instance, _needed_files(state))
         check_jobs(state)
         check_horizon(state, model, pins)
-        check_released(state, model, released)
         starts = state.collection.follower_starts()
+    check_released(table, model, released)
     if starts and not model.is_snapshot_table:
         check_followers(table)
 
@@ -136,33 +137,35 @@ def check_jobs(state: TableState) -> None:
 
 
 def check_horizon(state: TableState, model: TableModel, pins: Iterable[Pin]) -> None:
-    """Checks that the horizon passes no hold that has not expired, and no pin of the journal."""
+    """Checks that the horizon passes no pin of the journal that has not expired."""
     require(
         state.horizon == model.horizon or state.number != model.number,
         _HORIZON,
         f"the horizon is {state.horizon}, the log has {model.horizon}",
         table=model.id,
     )
-    for hold in state.collection.holds():
-        is_kept = hold.expiry_ms <= state.time_ms or hold.version >= state.horizon
-        require(is_kept, _HORIZON, f"the horizon is {state.horizon}", table=model.id, hold=hold)
+    # A hold that is taken while the horizon is raised may be below it.
+    kept_from = state.forgotten_below
     for pin in pins:
-        is_kept = pin.expiry_ms <= state.time_ms or pin.version >= state.horizon
+        is_kept = pin.expiry_ms <= state.time_ms or pin.version >= kept_from
         if pin.table_id == model.id:
-            require(is_kept, _HORIZON, f"the horizon is {state.horizon}", table=model.id, pin=pin)
+            reason = f"versions below {kept_from} are forgotten"
+            require(is_kept, _HORIZON, reason, table=model.id, pin=pin)
 
 
-def check_released(state: TableState, model: TableModel, released: Collection[str]) -> None:
+def check_released(table: OpenTable, model: TableModel, released: Collection[str]) -> None:
     """Checks that no hold that was released is left."""
-    left = [hold for hold in state.collection.holds() if hold.id in released]
+    left = [hold for hold in table.state.holds.all() if hold.id in released]
     require(not left, _RELEASED, "holds are left", table=model.id, holds=left)
 
 
-def check_held(state: TableState, reads: Iterable[HeldRead], now_ms: int) -> None:
-    """Checks that each open reader that has met no fault has a hold that has not expired."""
-    held = {each.version for each in state.collection.holds() if each.expiry_ms > now_ms}
+def check_held(table: OpenTable, reads: Iterable[HeldRead], now_ms: int) -> None:
+    """Checks that open readers that have met no fault have a hold or floor that is not over."""
+    holds = [each for each in table.state.holds.all() if each.expiry_ms > now_ms]
+    held = {each.version for each in holds}
+    floor = min((each.version for each in holds if each.is_floor), default=math.inf)
     for read in reads:
-        is_held = read.version in held or not read.is_kept()
+        is_held = read.version in held or read.version >= floor or not read.is_kept()
         require(is_held, _HELD, f"no hold of version {read.version}", table=read.table_id)
 
 

@@ -22,7 +22,7 @@ from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.codec import decode_entry
-from sleeper.statestore.transactions.collection import CollectFiles
+from sleeper.statestore.transactions.collection import CollectFiles, RaiseHorizon
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.snapshot_loads import ExpireSnapshots, PublishSnapshot
@@ -264,7 +264,7 @@ class TableModel:
 
     def collect(self, logged: LoggedTransaction) -> None:
         transaction = logged.transaction
-        assert isinstance(transaction, CollectFiles)
+        assert isinstance(transaction, CollectFiles | RaiseHorizon)
         self.horizon = max(self.horizon, transaction.horizon)
 
     def _file_schema(self, transaction: AddFiles) -> Schema:
@@ -294,4 +294,5 @@ _APPLY: dict[type[Any], Callable[[TableModel, LoggedTransaction], None]] = {
     UndoJob: TableModel.undo,
     ExpireSnapshots: TableModel.expire,
     CollectFiles: TableModel.collect,
+    RaiseHorizon: TableModel.collect,
 }

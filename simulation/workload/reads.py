@@ -20,7 +20,7 @@ from sleeper.query.request import Query, make_key_regions
 from sleeper.query.result import QueryResult
 from sleeper.query.service import open_query
 from sleeper.schema.model import Schema
-from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.version import PointInTime
 
 _STREAMS_MAX = 3
@@ -254,7 +254,7 @@ def hold_version(client: Client) -> None:
     store = client.instance.table(table.name).state
     version, hold_id = random_version(client, table), client.new_id("hold")
     expiry_ms = client.instance.clock() + client.random.choice(_HOLD_SECONDS) * 1000
-    store.commit_or_raise(CreateHold(hold_id, "the workload", version, expiry_ms))
+    store.holds.take(Hold(hold_id, "the workload", version, expiry_ms), is_new=True)
     client.journal.pins[hold_id] = Pin(table.id, version, expiry_ms, "the workload")
 
 

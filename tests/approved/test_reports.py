@@ -25,8 +25,9 @@ from sleeper.reports.tables import (
     describe_tables,
 )
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema, schema_to_json
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.file_queries import Totals
-from sleeper.statestore.reading.newest_queries import Follower, Hold
+from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.tables import TableId, TableRef, TableState
 from tests.approved.approval import check_approved
 

@@ -35,7 +35,12 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
-from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import (
+    BarRuns,
+    CollectFiles,
+    FilesCollected,
+    RaiseHorizon,
+)
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
     CommitCompaction,
@@ -105,6 +110,7 @@ TRANSACTIONS = [
     CommitCompaction("j", ROOT, ("a",), None, 5),
     SplitPartition(ROOT, TREE[1:], id="i"),
     MarkUnsplittable(ROOT, 3, id="i"),
+    RaiseHorizon(3, (("f@2", 4),), ("g@3",), id="i"),
     CollectFiles(("a", "b"), 3, (("f@2", 4), ("g@3", 5)), id="i"),
     CollectFiles(("a",), 3, id="i"),
     FilesCollected(("a",), id="i"),

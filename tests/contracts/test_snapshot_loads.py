@@ -7,18 +7,21 @@ from obstore.store import ObjectStore
 
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.garbage_collection.collection import collect_garbage
 from sleeper.garbage_collection.snapshot_versions import VersionPolicy, expire_versions
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
+from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.runs.commit import begin_run, commit_files
 from sleeper.schema.model import schema_to_json
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Status
+from sleeper.tables import TableId
 from tests.servers.dynoxide import DynamoServer
 from tests.tables.state_table import ROOT, SCHEMA, StateTable, data_file
 
@@ -65,6 +68,14 @@ def versions(store: StateStore) -> list[SnapshotVersion]:
         return list(state.snapshots.versions())
 
 
+def collect(table: StateTable) -> list[str]:
+    """Returns the data files that a collection deletes."""
+    properties = TableProperties({"sleeper.table.gc.delay.minutes": "0"}, InstanceProperties({}))
+    deleted: list[str] = []
+    collect_garbage(TableId("table"), table.store, properties, deleted.extend, table.clock)
+    return sorted(path for path in deleted if "." not in path)
+
+
 def test_a_load_is_refused_if_a_later_one_publishes_during_its_commit(table: StateTable) -> None:
     other = table.another_store()
     early, late = begin(table, "early"), begin(table, "late", other)
@@ -100,21 +111,31 @@ def test_a_load_with_a_lost_response_is_published_once(
     assert paths(other) == ["a"]
 
 
-def test_a_hold_during_an_expiry_keeps_its_version(table: StateTable) -> None:
+def test_a_hold_during_an_expiry_keeps_its_rows(table: StateTable) -> None:
     first, second = load(table, "a"), load(table, "b")
     third = load(table, "c")
     other = table.another_store()
-    hold = CreateHold("h", "a reader", first, table.clock.now_ms + 60_000)
-    if table.mode == "embedded":
-        other.commit(hold)
-    else:
-        table.log.before_next_append = lambda: other.commit(hold)
+    hold = Hold("h", "a reader", first, table.clock.now_ms + 60_000)
+    table.log.before_next_append = lambda: other.holds.take(hold)
     report = expire_versions(table.store, NEWEST, table.clock)
-    assert [each.version.number for each in report.expired] == [second]
-    assert [each.version.number for each in report.held] == [first]
+    # The expiry did not see the hold, but the collection does.
+    assert [each.version.number for each in report.expired] == [second, first]
+    assert paths(other, first) == ["a"]
+    assert collect(table) == ["b"]
     assert paths(other, first) == ["a"]
     with pytest.raises(InvalidRequestError, match=f"snapshot version {second} expired"):
         paths(other, second)
-    other.commit(ReleaseHold("h"))
-    expire_versions(table.store, NEWEST, table.clock)
+    other.holds.release(["h"])
+    assert collect(table) == ["a"]
+    with pytest.raises(InvalidRequestError, match="no longer readable"):
+        paths(other, first)
     assert [version.number for version in versions(other)] == [third]
+
+
+def test_a_hold_before_an_expiry_keeps_its_version(table: StateTable) -> None:
+    first, second = load(table, "a"), load(table, "b")
+    load(table, "c")
+    table.another_store().holds.take(Hold("h", "a reader", first, table.clock.now_ms + 60_000))
+    report = expire_versions(table.store, NEWEST, table.clock)
+    assert [each.version.number for each in report.expired] == [second]
+    assert [each.version.number for each in report.held] == [first]

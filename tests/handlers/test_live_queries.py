@@ -138,8 +138,7 @@ def test_each_client_reports_an_unreadable_end(
     monkeypatch.setattr(type(tracker), "subqueries", unavailable)
     frames = gateway.ask()
     assert [f["message"] for f in frames if f["message"] != "rows"] == ["subqueries", "error"]
-    with gateway.aws.instance.table("t").state.reading() as state:
-        assert list(state.collection.holds()) == []
+    assert list(gateway.aws.instance.table("t").state.holds.all()) == []
 
 
 def test_too_many_subqueries_to_list_end_with_one_completed_frame(

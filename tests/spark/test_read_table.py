@@ -131,8 +131,7 @@ def test_the_version_of_a_frame_is_held(spark: SparkSession, instance: sleeper.I
     ingest_numbers(table, range(10, 15))
     assert frame.count() == frame.join(frame.select("n"), "n").count() == 10
     ports = open_instance(table._instance.where)
-    with ports.table("t").state.reading() as state:
-        assert [hold.owner for hold in state.collection.holds()] == ["spark"]
+    assert [hold.owner for hold in ports.table("t").state.holds.all()] == ["spark"]
     ports.close()
 
 

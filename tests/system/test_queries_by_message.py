@@ -32,7 +32,7 @@ from sleeper.query.sql.service import open_sql
 from sleeper.query_service.run import run_leaf_query_message, run_subquery
 from sleeper.query_service.service import plan_query_message, run_query_message, show_query
 from sleeper.schema.model import Field, PrimitiveType
-from sleeper.statestore.reading.newest_queries import Hold
+from sleeper.statestore.holds import Hold
 from sleeper.workers.worker import Worker
 from tests.ports import with_ports
 
@@ -109,8 +109,7 @@ def rows(instance: Instance, query_id: str) -> list[dict[str, Any]]:
 
 
 def holds(instance: Instance) -> list[Hold]:
-    with instance.table("t").state.reading() as state:
-        return list(state.collection.holds())
+    return list(instance.table("t").state.holds.all())
 
 
 def messages(instance: Instance, url: str) -> Iterator[dict[str, Any]]:

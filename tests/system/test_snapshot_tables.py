@@ -117,7 +117,7 @@ def check_nothing_is_left(instance: Instance) -> None:
     collect_table_orphans(later, "t")
     with later.table("t").state.reading() as state:
         names = {file.path + s for file in state.files.all() for s in ("", *file.sidecars)}
-        assert state.collection.holds() == []
+    assert later.table("t").state.holds.all() == []
     objects = {o.path for o in later.storage.root.list_objects(ref.id) if "/data/" in o.path}
     assert objects == names
     later.close()

@@ -23,9 +23,9 @@ from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.request import MergeInput, MergeRequest
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
-from sleeper.errors import SleeperError
+from sleeper.errors import SleeperError, StateMovedOnError
 from sleeper.files import DataFile, new_data_path
-from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
+from sleeper.garbage_collection.collection import CollectionReport, collect_garbage, leave_held
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.folder import create_instance_folder
@@ -193,7 +193,10 @@ class DataTable(TableBuilder):
             files = state.collection.unreferenced(2**60, 1000)
         paths = [f.path for f in files]
         if files:
-            self._commit(CollectFiles(tuple(paths), max(f.unreferenced for f in files)))
+            horizon = max(f.unreferenced for f in files)
+            if len(leave_held(self.store, files, horizon)) < len(files):
+                raise StateMovedOnError("a hold needs files")
+            self._commit(CollectFiles(tuple(paths), horizon))
             if delete_objects:
                 self.root.delete(paths)
         return paths

@@ -13,6 +13,7 @@ from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import UnavailableError
 from sleeper.files import DataFile
+from sleeper.local.holds import HOLDS_FILE, LocalHolds
 from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import (
     Partition,
@@ -23,8 +24,8 @@ from sleeper.partitions.partition import (
 from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.database import Database
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.log import LogEntry, TransactionLog
-from sleeper.statestore.reading.newest_queries import Hold
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -32,6 +33,7 @@ from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssi
 from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
+from sleeper.tables import TableId
 from tests.clock import FakeClock
 
 SCHEMA = Schema((Field("key", PrimitiveType.LONG),))
@@ -103,8 +105,7 @@ class TableBuilder:
             return list(state.files.all())
 
     def holds(self) -> list[Hold]:
-        with self.store.reading() as state:
-            return list(state.collection.holds())
+        return self.store.holds.all()
 
     def leaf_paths(self, leaf: str, version: int | None = None) -> list[str]:
         with self.store.reading(version) as state:
@@ -172,7 +173,8 @@ class StateTable(TableBuilder):
             log = FaultyLog(self.remote_log(objects))
         if not hasattr(self, "log"):
             self.log = log
-        return StateStore(database, log, self.clock, snapshots, queue)
+        holds = LocalHolds(Database(self.folder / HOLDS_FILE), TableId("table"))
+        return StateStore(database, log, holds, self.clock, snapshots, queue)
 
     def remote_log(self, objects: ObjectStore) -> TransactionLog:
         if self.make_log is not None:

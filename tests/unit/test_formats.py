@@ -110,7 +110,7 @@ def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
     buckets = [store for store in stores if isinstance(store, DeployedBucket)]
     tables = [store for store in stores if isinstance(store, DeployedTable)]
     assert len(buckets) == 7
-    assert len(tables) == 9
+    assert len(tables) == 10
     for bucket in buckets:
         assert f"| `sleeper-<clean id>-{bucket.name}-<account>` | `{bucket.place.name}`" in PAGE
     for table in tables:

@@ -25,8 +25,8 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.processing.restriction import restrict_callers
 from sleeper.properties.table import NAME, QUERY_CALLERS, SCHEMA, TABLE_ID
 from sleeper.schema.model import schema_to_json
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.snapshots import temporary_folder
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
 from sleeper.statestore.transactions.pins import PinFiles
 from sleeper.statestore.version import Version
 from sleeper.tables import (
@@ -74,7 +74,8 @@ def clone_table(
         version, extent = state.version, state.files.extent()
     hold_id = uuid.uuid4().hex
     expiry_ms = instance.clock() + _HOLD_MS
-    table.state.commit_or_raise(CreateHold(hold_id, f"clone {name}", version, expiry_ms))
+    hold = Hold(hold_id, f"clone {name}", version, expiry_ms)
+    table.state.holds.take(hold, is_new=True)
     try:
         instance.tables.index.create(ref)
         try:
@@ -89,7 +90,7 @@ def clone_table(
             raise
     finally:
         with suppress(SleeperError):  # it expires
-            table.state.commit_or_raise(ReleaseHold(hold_id))
+            table.state.holds.release([hold_id])
     return CloneResult(name, ref.id, version, extent.files, extent.bytes)
 
 

@@ -62,7 +62,6 @@ from sleeper.statestore.fold import SNAPSHOT_TABLE
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
     DeleteFollower,
-    ReleaseHold,
     check_follower_name,
 )
 from sleeper.statestore.transactions.table_definition import AcceptTime, InitialiseTable
@@ -260,10 +259,9 @@ def _check_unused(instance: Instance, name: str) -> None:
 def release_hold(instance: Instance, table_name: str, hold_id: str) -> None:
     """Releases a hold. NotFoundError if the table has no such hold."""
     store = instance.table(table_name).state
-    with store.reading() as state:
-        if hold_id not in {hold.id for hold in state.collection.holds()}:
-            raise NotFoundError(f"table {table_name!r} has no hold {hold_id!r}")
-    store.commit_or_raise(ReleaseHold(hold_id))
+    if hold_id not in {hold.id for hold in store.holds.all()}:
+        raise NotFoundError(f"table {table_name!r} has no hold {hold_id!r}")
+    store.holds.release([hold_id])
 
 
 def create_follower(

@@ -94,7 +94,7 @@ def _schema_at(table: QueryTable, split: Split, connector: Connector) -> Schema:
         restriction = restrict_version(table.restriction, at, state.newest_schema)
         schema = visible_schema(restriction, at)
         now_ms = state.moment(connector.engine().clock())
-        expiries = [h.expiry_ms for h in state.collection.holds() if h.id == split.hold_id]
+    expiries = [h.expiry_ms for h in table.store.holds.all() if h.id == split.hold_id]
     # Renews only after half of the time, or each of thousands of splits would.
     if expiries and expiries[0] - now_ms < seconds * 500:
         renew_hold(table.store, split.hold_id, connector.engine().clock(), seconds)

@@ -23,6 +23,7 @@ from sleeper.aws.dynamo import DynamoItems
 from sleeper.aws.errors import translate_errors
 from sleeper.aws.external_queue import open_external_queue
 from sleeper.aws.file_requests import DynamoFileRequests
+from sleeper.aws.holds import DynamoHolds
 from sleeper.aws.process_folder import ProcessFolder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
@@ -47,6 +48,7 @@ from sleeper.properties.deployed import (
     BULK_IMPORT_BUCKET,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
+    HOLDS_TABLE,
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
     NETWORK_VPC,
@@ -105,6 +107,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     folder = ProcessFolder(location)
     root = DataRoot(describe_bucket(deployed_value(properties, DATA_BUCKET)))
     log_table = deployed_value(properties, TRANSACTION_LOG_TABLE)
+    holds_table = deployed_value(properties, HOLDS_TABLE)
     dynamo = aws_client("dynamodb")
     appends = SharedAppends(DynamoItems(dynamo, log_table, "transaction log"))
     days = properties.get(TRACKER_DAYS)
@@ -117,7 +120,8 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         return CopyLimits(now.get(STATE_COPIES_MAX), now.get(STATE_COPIES_BYTES))
 
     index = DynamoTableIndex(dynamo, _index_names(properties))
-    copies = StateCopies(folder.path, open_log, root.store, limits, clock)
+    open_holds = functools.partial(DynamoHolds, dynamo, holds_table)
+    copies = StateCopies(folder.path, open_log, open_holds, root.store, limits, clock)
     tables = AwsTables(index, root, files, copies, open_log)
 
     @functools.cache

@@ -19,6 +19,7 @@ from obstore.store import ObjectStore
 from sleeper.clock import Clock
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
+from sleeper.statestore.holds import HoldStore
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.open_states import OpenStates
 from sleeper.statestore.snapshots import SNAPSHOT_FOLDER_PREFIX, SnapshotStore
@@ -47,12 +48,14 @@ class StateCopies:
         self,
         folder: Callable[[], Path],
         open_log: Callable[[TableId], TransactionLog],
+        open_holds: Callable[[TableId], HoldStore],
         objects: ObjectStore,
         limits: Callable[[], CopyLimits],
         clock: Clock,
     ) -> None:
         self._folder = folder
         self._open_log = open_log
+        self._open_holds = open_holds
         self._objects = objects
         self._limits = limits
         self._clock = clock
@@ -103,7 +106,8 @@ class StateCopies:
         snapshots = SnapshotStore(self._objects, table_id)
         try:
             log = self._open_log(table_id)
-            return StateStore(database, log, self._clock, snapshots, table_id=table_id)
+            holds = self._open_holds(table_id)
+            return StateStore(database, log, holds, self._clock, snapshots, table_id=table_id)
         except BaseException:
             database.close()
             raise

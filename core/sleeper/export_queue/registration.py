@@ -110,8 +110,7 @@ def finish_deletion(instance: Instance, queue: RegisteredQueue) -> bool:
         stored = queues_in(state).find_or_none(queue.name)
         if stored is not None or state.number < queue.generation:
             return False
-        held = find_holds(state, queue.name)
-    for hold_id in held:
+    for hold_id in find_holds(store, queue.name):
         release_hold(store, hold_id)
     open_export_store(instance).remove(queue.name, queue.generation)
     logger.info("deleted export queue %s", queue.name)

@@ -6,7 +6,8 @@ Its keys are compared with those of the next version, so it must stay readable u
 from sleeper.errors import StateMovedOnError
 from sleeper.instance import OpenTable
 from sleeper.query.hold import release_hold, take_shared_hold
-from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.holds import Hold
+from sleeper.statestore.store import StateStore
 
 _HOLD_SECONDS = 365 * 86_400
 
@@ -45,11 +46,10 @@ class QueueHold:
         None before the first version. `position` is the number up to which the queue has captured.
         StateMovedOnError if the version is not held and has expired.
         """
+        former = [hold.version for hold in self._owned() if hold.version < number]
+        if former:
+            return max(former)
         with self._table.state.reading(stale=True) as state:
-            held = [h.version for h in state.collection.holds() if h.owner == self._owner]
-            former = [version for version in held if version < number]
-            if former:
-                return max(former)
             # Expired versions are forgotten, but then the horizon is above them.
             if position >= state.horizon and not state.snapshots.find_version(position):
                 return None
@@ -59,19 +59,22 @@ class QueueHold:
         """Releases versions before that of the position, and holds that were renewed since."""
         if not self.is_needed:
             return
+        held = self._owned()
         with self._table.state.reading() as state:
             current = state.snapshots.find_version(position)
-            held = [h for h in state.collection.holds() if h.owner == self._owner]
         of_current = [h for h in held if current <= h.version <= position]
         kept = max(of_current, key=lambda hold: hold.expiry_ms, default=None)
         for hold in held:
             if hold.version <= position and hold is not kept:
                 release_hold(self._table.state, hold.id)
 
+    def _owned(self) -> list[Hold]:
+        return [hold for hold in self._table.state.holds.all() if hold.owner == self._owner]
 
-def find_holds(state: TableState, queue: str) -> list[str]:
+
+def find_holds(store: StateStore, queue: str) -> list[str]:
     """Returns the ids of all holds of a queue."""
-    return [hold.id for hold in state.collection.holds() if hold.owner == _owner(queue)]
+    return [hold.id for hold in store.holds.all() if hold.owner == _owner(queue)]
 
 
 def _owner(queue: str) -> str:

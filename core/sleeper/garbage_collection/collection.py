@@ -1,6 +1,7 @@
 """Collects the files of one table that have lost their last reference."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from sleeper.properties.values import TableProperties
 from sleeper.statestore.reading.newest_queries import CollectableFile
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected, RaiseHorizon
 from sleeper.tables import TableId
 
 
@@ -26,13 +27,14 @@ class Claims:
     """The limit of the horizon, and `lowest`, the hold, follower or retention that sets it, if any.
 
     `cursors` are the followers' positions by cursor key, and `passed` the cursor keys of those that
-    may be passed, for the entry that collects.
+    may be passed, for the entry that collects. `held` are the versions of holds.
     """
 
     horizon_max: int
     lowest: str | None
     cursors: tuple[tuple[str, int], ...]
     passed: tuple[str, ...] = ()
+    held: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +62,16 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     Followers of a snapshot table claim nothing: they skip versions that expired.
     """
     followers = store.followers()
+    holds = store.holds.unexpired()
+    held = tuple(hold.version for hold in holds)
+    claims = [
+        (hold.version, f"hold {hold.id} of {hold.owner} at version {hold.version}")
+        for hold in holds
+    ]
     with store.reading() as state:
         if state.is_snapshot_table:
             followers = []
         number = state.number
-        time_ms = max(now_ms, state.time_ms)
-        claims = [
-            (hold.version, f"hold {hold.id} of {hold.owner} at version {hold.version}")
-            for hold in state.collection.holds()
-            if hold.expiry_ms > time_ms
-        ]
         if retention.versions_ms is not None:
             version = _oldest_since(state, now_ms - retention.versions_ms)
             claims.append((version, f"{HISTORY_RETENTION.name}, which retains version {version}"))
@@ -89,7 +91,38 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     if not claims:
         return Claims(number, None, cursors)
     version, lowest = min(claims)
-    return Claims(min(number, version), lowest, cursors, passed)
+    return Claims(min(number, version), lowest, cursors, passed, held)
+
+
+def raise_horizon(store: StateStore, horizon: int, claims: Claims) -> str | None:
+    """Raises the horizon if it is lower. Returns why it cannot be, None if it is raised."""
+    with store.reading() as state:
+        if horizon <= state.horizon:
+            return None
+    (outcome,) = store.commit(RaiseHorizon(horizon, claims.cursors, claims.passed))
+    return outcome.reason if outcome.refused else None
+
+
+def leave_held(
+    store: StateStore, files: Sequence[CollectableFile], horizon: int
+) -> list[CollectableFile]:
+    """Returns the files that no hold needs, once the horizon is raised.
+
+    A hold that is not read here was written later, so its reader finds the horizon and gives up.
+    """
+    holds = store.holds.unexpired()
+    versions = [hold.version for hold in holds]
+    # Files of expired versions of a snapshot table may be above the horizon.
+    highest = min((hold.version for hold in holds if hold.is_floor), default=math.inf)
+    lowest = min(versions, default=horizon)
+    with store.reading() as state:
+        needed = state.collection.needed([f.path for f in files], versions)
+    return [
+        f
+        for f in files
+        if f.path not in needed
+        and f.unreferenced <= (lowest if f.unreferenced <= horizon else highest)
+    ]
 
 
 def _oldest_since(state: TableState, time_ms: int) -> int:
@@ -146,6 +179,9 @@ def collect_garbage(
 ) -> CollectionReport:
     """Deletes collectable files in batches. Idempotent after an interruption.
 
+    Before a file is deleted, the horizon is above all versions that have it, and the holds were
+    read again after that (see `sleeper.statestore.holds`).
+
     `files_max` limits a batch, besides the property.
 
     Files of other tables, which a clone has, are unpinned there instead of deleted.
@@ -164,6 +200,8 @@ def collect_garbage(
     if dry_run:
         collector.preview()
         return report
+    store.floor.end(store.holds)
+    store.holds.forget_expired()
     collector.finish_earlier()
     collector.collect()
     if report.files:
@@ -200,24 +238,41 @@ class _Collector:
             claims, files = self._find_collectable(self.batch)
             if not files:
                 return
-            horizon = _horizon_after(files, claims, self.report.horizon_after)
-            paths = tuple(f.path for f in files)
-            (outcome,) = self.store.commit(
-                CollectFiles(paths, horizon, claims.cursors, claims.passed)
-            )
-            if outcome.refused:
+            fault, collected = self._commit(claims, files)
+            if fault is not None:
                 # A hold or follower has been created since.
                 refusals += 1
                 if refusals == _REFUSALS_MAX:
-                    raise ConflictError(f"nothing could be collected: {outcome.reason}")
+                    raise ConflictError(f"nothing could be collected: {fault}")
                 continue
-            self.report.horizon_after = max(self.report.horizon_after, horizon)
-            if outcome.number is None:
+            if not collected:
                 # Another collector has them; the next collection finishes its remainder.
                 return
             with self.store.reading() as state:
-                files += state.collection.collecting_key_files(self.batch)
-            self._delete(files)
+                collected += state.collection.collecting_key_files(self.batch)
+            self._delete(collected)
+
+    def _commit(
+        self, claims: Claims, files: Sequence[CollectableFile]
+    ) -> tuple[str | None, list[CollectableFile]]:
+        """Raises the horizon and makes files collecting.
+
+        Returns why that failed, and the files, none if another collector has them.
+        """
+        report, store = self.report, self.store
+        horizon = _horizon_after(files, claims, report.horizon_after)
+        if fault := raise_horizon(store, horizon, claims):
+            return fault, []
+        report.horizon_after = max(report.horizon_after, horizon)
+        collected = leave_held(store, files, horizon)
+        if not collected:
+            return "new holds need all files", []
+        paths = tuple(f.path for f in collected)
+        forgotten = _horizon_after(collected, claims, 0)
+        (outcome,) = store.commit(CollectFiles(paths, forgotten, claims.cursors, claims.passed))
+        if outcome.refused:
+            return outcome.reason, []
+        return None, collected if outcome.number is not None else []
 
     def preview(self) -> None:
         """Reports the files that a collection would delete."""
@@ -237,7 +292,7 @@ class _Collector:
         claims = find_claims(self.store, now_ms, self.retention)
         before_ms, number = now_ms - self.delay_ms, claims.horizon_max
         with self.store.reading() as state:
-            files = state.collection.unreferenced(before_ms, limit, number)
+            files = state.collection.unreferenced(before_ms, limit, number, claims.held)
             is_blocked = state.collection.has_kept(before_ms, number)
         self.report.blocker = claims.lowest if is_blocked else None
         return claims, files

@@ -12,7 +12,7 @@ from sleeper.properties.table import (
     SNAPSHOT_VERSIONS_MIN,
 )
 from sleeper.properties.values import TableProperties
-from sleeper.statestore.reading.newest_queries import Hold
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
@@ -71,18 +71,23 @@ class VersionStatus:
 
 
 def find_versions(
-    state: TableState, policy: VersionPolicy, now_ms: int
+    state: TableState, policy: VersionPolicy, holds: Sequence[Hold]
 ) -> tuple[VersionStatus, ...]:
-    """Returns the versions that have not expired, newest first."""
-    holds = [hold for hold in state.collection.holds() if hold.expiry_ms > state.moment(now_ms)]
+    """Returns the versions that have not expired, newest first, with the holds that keep them."""
     return tuple(
         VersionStatus(
             version,
             policy.expiry_ms(version, index),
-            tuple(hold for hold in holds if version.contains(hold.version)),
+            tuple(hold for hold in holds if _keeps(hold, version)),
         )
         for index, version in enumerate(state.snapshots.versions())
     )
+
+
+def _keeps(hold: Hold, version: SnapshotVersion) -> bool:
+    if hold.is_floor:
+        return version.ended is None or hold.version < version.ended
+    return version.contains(hold.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +106,17 @@ def expire_versions(
     Ages are by the clock and not by the time of the log, which is ahead if any writer's clock was.
     InvalidRequestError if the table is not a snapshot table.
     """
+    if not dry_run:
+        store.floor.end(store.holds)
     for attempt in range(_REFUSALS_MAX):
+        holds = store.holds.unexpired()
         with store.reading() as state:
             if not state.is_snapshot_table:
                 raise InvalidRequestError(
                     "not a snapshot table (expected sleeper.table.type=snapshot)"
                 )
             now_ms = clock()
-            due = _find_due(find_versions(state, policy, now_ms), now_ms)
+            due = _find_due(find_versions(state, policy, holds), now_ms)
         held = tuple(each for each in due if each.holds)
         expired = tuple(each for each in due if not each.holds)
         if dry_run or not expired:

@@ -23,6 +23,7 @@ from sleeper.local.folder import (
     create_instance_folder,
     open_instance_folder,
 )
+from sleeper.local.holds import HOLDS_FILE, LocalHolds
 from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import (
     LocalDeadLetters,
@@ -48,6 +49,7 @@ from sleeper.properties.instance import (
 )
 from sleeper.properties.values import InstanceProperties
 from sleeper.runs.retry_policy import VISIBILITY_SECONDS
+from sleeper.statestore.database import Database
 from sleeper.statestore.open_states import OpenStates
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket, is_s3_url
@@ -302,10 +304,12 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
 def _open_states(
     local: InstanceFolder, root: DataRoot, clock: Clock, read_only: bool
 ) -> OpenStates:
+    holds = Database(local.folder / HOLDS_FILE, read_only=read_only)
+
     def open_state(table_id: TableId) -> StateStore:
         local.check_state_exists(table_id)
-        path = local.state_path(table_id)
-        return open_state_store(path, clock, root.store, table_id, read_only)
+        path, own = local.state_path(table_id), LocalHolds(holds, table_id)
+        return open_state_store(path, clock, root.store, table_id, read_only, own)
 
     # Another process may have deleted a table and restored it, under the same id.
     return OpenStates(open_state, lambda table_id: _find_file(local.state_path(table_id)))

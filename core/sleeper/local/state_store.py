@@ -10,16 +10,19 @@ from obstore.store import ObjectStore
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.local.holds import HOLDS_FILE, LocalHolds
 from sleeper.local.state_formats import check_format
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.database import Database
 from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.fold_tables import older_format
+from sleeper.statestore.holds import HoldStore
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.wal import replace_database
 from sleeper.storage.disk import write_error
+from sleeper.tables import TableId
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS log_entries (first INTEGER PRIMARY KEY, last INTEGER NOT NULL,"
@@ -159,8 +162,11 @@ def open_state_store(
     objects: ObjectStore | None = None,
     table_id: str = "",
     read_only: bool = False,
+    holds: HoldStore | None = None,
 ) -> StateStore:
     """Opens log and state in one SQLite file, which is created if it does not exist.
+
+    `holds` are by default in a file beside it.
 
     Snapshots go below `<table id>/snapshots/` of `objects`, if that is given. A `read_only` store
     refuses commits and creates nothing. InvalidRequestError if the state has an older format, which
@@ -177,7 +183,10 @@ def open_state_store(
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
     queue = CommitQueue(database.lock_path)
     log = SqliteTransactionLog(database)
-    return StateStore(database, log, clock, snapshots, queue, table_id)
+    if holds is None:
+        beside = Database(path.with_name(HOLDS_FILE), read_only=read_only)
+        holds = LocalHolds(beside, TableId(table_id))
+    return StateStore(database, log, holds, clock, snapshots, queue, table_id)
 
 
 def _check_format(database: Database) -> None:

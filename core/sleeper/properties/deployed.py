@@ -94,6 +94,7 @@ ADMIN_ROLE = declare_address("admin.role.arn", "The role for administration: tab
 TABLE_NAME_INDEX = declare_address("tables.name.index.dynamo.table", "The DynamoDB table of the table index by name.")
 TABLE_ID_INDEX = declare_address("tables.id.index.dynamo.table", "The DynamoDB table of the table index by id.")
 TABLE_ONLINE_INDEX = declare_address("tables.online.index.dynamo.table", "The DynamoDB table of the table index by online and name.")
+HOLDS_TABLE = declare_address("statestore.holds.table", "The DynamoDB table of holds on versions.")
 TRANSACTION_LOG_TABLE = declare_address("statestore.transaction.log.table", "The DynamoDB table of transaction logs.")
 JOB_TRACKER_TABLE = declare_address("tracker.jobs.table", "The DynamoDB table of the job tracker.")
 TASK_TRACKER_TABLE = declare_address("tracker.tasks.table", "The DynamoDB table of the task tracker.")
@@ -189,6 +190,8 @@ TABLE_INDEX_BY_ONLINE = DeployedTable("table-index-by-online", TABLE_ONLINE_INDE
 TRANSACTION_LOG = DeployedTable("transaction-log", TRANSACTION_LOG_TABLE, Key("tableId", "item"), lasting=True)
 # All events of a job or task: its items. The newest by kind: parallel ranges of the index (see `aws.trackers`).
 RECENT = Index("recent", Key("listing", "at", "N"))
+# A hold: by key. The holds of a table: its items.
+HOLDS = DeployedTable("holds", HOLDS_TABLE, Key("tableId", "id"), expires=True)
 JOB_TRACKER = DeployedTable("job-tracker", JOB_TRACKER_TABLE, Key("job", "event"), RECENT, expires=True)
 TASK_TRACKER = DeployedTable("task-tracker", TASK_TRACKER_TABLE, Key("task", "event"), RECENT, expires=True)
 # A query or subquery: by key. The newest queries: the index.
@@ -199,6 +202,7 @@ INGEST_BATCHER = DeployedTable("ingest-batcher", INGEST_BATCHER_TABLE, Key("tabl
 # fmt: on
 DEPLOYED_TABLES = (
     TRANSACTION_LOG,
+    HOLDS,
     TABLE_INDEX_BY_NAME,
     TABLE_INDEX_BY_ID,
     TABLE_INDEX_BY_ONLINE,

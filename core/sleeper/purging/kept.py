@@ -13,6 +13,7 @@ from sleeper.purging.report import ObjectState, PurgedObject
 from sleeper.reports.output import pluralize
 from sleeper.runs.commit import has_committer
 from sleeper.schema.model import smallest_key_value
+from sleeper.statestore.holds import MARGIN_MS
 from sleeper.statestore.reading.snapshot_queries import SnapshotVersion
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.tables import TableId, TableRef
@@ -24,17 +25,15 @@ def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
     """Returns the lowest claim on a version below the number and the end of all, if known."""
     time_ms = now_ms(table)
     followers = [f for f in table.state.followers() if f.position < number and not f.lost]
+    holds = [hold for hold in table.state.holds.unexpired() if hold.version < number]
     with table.state.reading() as state:
         if state.is_snapshot_table:
             followers = []  # they keep no versions
-        holds = [
-            h for h in state.collection.holds() if h.expiry_ms > time_ms and h.version < number
-        ]
         versions = [v for v in state.snapshots.versions() if v.number < number]
     claims = [(h.version, f"hold {h.id} of {h.owner} at version {h.version}") for h in holds]
     claims += [(f.position, f"follower {f.name} at version {f.position}") for f in followers]
     claims += [(v.number, _describe_version(table, v)) for v in versions]
-    ends_ms = [h.expiry_ms for h in holds]
+    ends_ms = [h.expiry_ms + MARGIN_MS for h in holds]
     retained_ms = find_retention(table.properties()).versions_ms
     if retained_ms is not None:
         with table.state.reading() as state:

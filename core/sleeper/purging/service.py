@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from sleeper.compaction.plan import create_rewrite_jobs
 from sleeper.errors import SleeperError
 from sleeper.files import DataFile, FileReference, StoredObject, owner_id
-from sleeper.garbage_collection.collection import find_claims, find_retention
+from sleeper.garbage_collection.collection import find_claims, find_retention, raise_horizon
 from sleeper.garbage_collection.orphans import list_unknown
 from sleeper.garbage_collection.service import (
     finish_deletions,
@@ -142,6 +142,7 @@ class _Purge:
         instance = self.table.instance
         if instance.background is not None:
             instance.background.recover()
+        self.table.state.floor.end(self.table.state.holds)
         self._find_key_files()
         kept = self._rewrite()
         kept += self._collect()
@@ -295,7 +296,9 @@ class _Purge:
             # None if the delay began before the oldest readable version.
             then = state.last_number_at(state.moment(self.table.instance.clock()) - delay_ms)
         if then is not None and then >= number and claims.horizon_max >= number:
-            store.commit(CollectFiles((), number, claims.cursors, claims.passed))
+            raise_horizon(store, number, claims)
+            if all(hold.version >= number for hold in store.holds.unexpired()):
+                store.commit(CollectFiles((), number, claims.cursors, claims.passed))
 
     # Unfinished runs
 

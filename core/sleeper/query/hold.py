@@ -1,6 +1,7 @@
 """Holds. A hold keeps the files of a version from garbage collection until it expires.
 
-A `VersionHold` belongs to one read of one process, which renews it.
+A `VersionHold` belongs to one read of one process. Short reads share the floor of their process
+(`sleeper.statestore.floor`), so that they write nothing.
 
 A hold with an id that several processes know (a query message's, an Athena query's) is created by
 the planner; any process can renew it, and one that ends the read can release it.
@@ -8,7 +9,7 @@ the planner; any process can renew it, and one that ends the read can release it
 A *shared hold* belongs to an owner rather than to one read. A planner reuses a hold of the same
 owner on the same version or an earlier one, unless a load replaced that one, and a process that
 still reads after a third of the time makes sure of another. So many short reads, and a long read by
-many processes, write few log entries. Nobody releases a shared hold, because no process knows when
+many processes, write little. Nobody releases a shared hold, because no process knows when
 the last one ends.
 """
 
@@ -17,19 +18,24 @@ import logging
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import ClassVar
 
 from sleeper.clock import Clock
 from sleeper.errors import (
     InvalidRequestError,
+    NotFoundError,
     SleeperError,
     StateMovedOnError,
     UnavailableError,
 )
 from sleeper.renewal import Renewal
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
 
 logger = logging.getLogger(__name__)
@@ -43,13 +49,21 @@ def create_hold(
     now_ms: int,
     seconds: int,
     period_ms: int = 1,
+    is_new: bool = False,
 ) -> None:
     """Creates the hold, or extends it if it exists, for at least the seconds.
 
     StateMovedOnError if files of the version may be deleted already.
     """
     expiry_ms = _expiry_ms(store, now_ms, seconds, period_ms)
-    store.commit_or_raise(CreateHold(hold_id, owner, version, expiry_ms))
+    store.holds.take(Hold(hold_id, owner, version, expiry_ms), is_new)
+
+
+def extend_hold(
+    store: StateStore, hold_id: str, now_ms: int, seconds: int, period_ms: int = 1
+) -> None:
+    """Extends a hold that was created. StateMovedOnError if it expired or was released."""
+    store.holds.extend(hold_id, _expiry_ms(store, now_ms, seconds, period_ms))
 
 
 def renew_hold(
@@ -57,8 +71,7 @@ def renew_hold(
 ) -> None:
     """Extends the hold. Logs errors: a read whose files are gone fails itself."""
     try:
-        expiry_ms = _expiry_ms(store, now_ms, seconds, period_ms)
-        store.commit_or_raise(RenewHold(hold_id, expiry_ms))
+        extend_hold(store, hold_id, now_ms, seconds, period_ms)
     except SleeperError as error:
         logger.warning("could not renew hold %s: %s", hold_id, error)
 
@@ -77,7 +90,7 @@ def keep_hold(
 def release_hold(store: StateStore, hold_id: str) -> None:
     """Releases the hold. Logs errors: a hold that is not released expires."""
     try:
-        store.commit(ReleaseHold(hold_id))
+        store.holds.release([hold_id])
     except SleeperError as error:
         logger.warning("could not release hold %s: %s", hold_id, error)
 
@@ -86,7 +99,7 @@ def _expiry_ms(store: StateStore, now_ms: int, seconds: int, period_ms: int) -> 
     """Returns the expiry of a hold that lasts at least the seconds.
 
     It is rounded up to a multiple of the period, so that of the renewals in one period only the
-    first writes to the log.
+    first writes.
     """
     period_ms = max(period_ms, 1)
     with store.reading() as state:
@@ -96,10 +109,15 @@ def _expiry_ms(store: StateStore, now_ms: int, seconds: int, period_ms: int) -> 
 class VersionHold:
     """Protects the files of a version from garbage collection, from `acquire` to `release`.
 
-    A background thread renews the hold at a third of its time. It expires if the process dies.
-    Where this process may not or cannot write the state, as on a full disk, there is no hold, and
+    A short read is under the floor of its process. After a minute, or a third of the hold's time
+    if that is less, a background thread takes a hold of the version, and renews it at a third of
+    its time. It expires if the process dies.
+    Where this process may not or cannot write holds, as on a full disk, there is no hold, and
     a read fails with StateMovedOnError if its files are collected.
     """
+
+    # A floor keeps more files than a version does. With 0, each read has a hold of its own.
+    under_floor_seconds: ClassVar[float] = 60.0
 
     def __init__(
         self, store: StateStore, version: int, seconds: int, clock: Clock, owner: str
@@ -112,22 +130,23 @@ class VersionHold:
         self._id = ""
         self._lock = threading.Lock()
         self._renewal: Renewal | None = None
-        self._is_held = False
-        self._is_released = False
+        self._state = _State.NOT_HELD
         self._is_reported = False
 
     def acquire(self) -> None:
-        """Creates the hold. StateMovedOnError if files of the version may be deleted already.
+        """Keeps the version. StateMovedOnError if files of the version may be deleted already.
 
-        While the state cannot be written, the read goes on without a hold, with a warning.
+        While holds cannot be written, the read goes on without a hold, with a warning.
         """
         with self._lock:
             if self._is_possible():
-                self._create_if_available()
-                self._start(self._seconds / 3)
+                self._enter_if_available()
+                under_floor = self._state is _State.UNDER_FLOOR
+                period = self._seconds / 3
+                self._start(min(self.under_floor_seconds, period) if under_floor else period)
 
     def acquire_after(self, seconds: float) -> None:
-        """Creates the hold after a delay, unless it is released before."""
+        """Keeps the version after a delay, unless it is released before."""
         with self._lock:
             if self._is_possible():
                 self._start(seconds)
@@ -135,13 +154,19 @@ class VersionHold:
     def release(self) -> None:
         """Releases the version. Never fails: a hold that remains expires."""
         with self._lock:
-            if self._end():
+            before = self._end()
+            if before is _State.UNDER_FLOOR:
+                self._store.floor.leave(self._version)
+            elif before is _State.HELD:
                 release_hold(self._store, self._id)
 
     def stop_renewal(self) -> None:
         """Renews the hold for the last time, so that it expires later. Never fails."""
         with self._lock:
-            if self._end():
+            before = self._end()
+            if before is _State.UNDER_FLOOR:
+                self._take_and_leave()
+            elif before is _State.HELD:
                 renew_hold(self._store, self._id, self._clock(), self._seconds)
 
     def release_in_background(self) -> None:
@@ -157,53 +182,90 @@ class VersionHold:
             self.release()
 
     def _is_possible(self) -> bool:
-        return not self._is_released and not self._is_held and self._store.accepts_commits
+        return self._state is _State.NOT_HELD and self._store.accepts_commits
 
-    def _end(self) -> bool:
-        """Ends the renewal. Returns whether there was a hold."""
-        was_held, self._is_held, self._is_released = self._is_held, False, True
+    def _end(self) -> "_State":
+        """Ends the renewal. Returns how the version was held."""
+        before, self._state = self._state, _State.RELEASED
         if self._renewal is not None:
             self._renewal.cancel()
-        if was_held:
+        if before is _State.HELD:
             atexit.unregister(self.release)
-        return was_held
+        return before
 
-    def _create(self) -> None:
-        now_ms = self._clock()
-        self._id = new_transaction_id()
-        owner = f"{self._owner} ({socket.gethostname()}, process {os.getpid()})"
-        create_hold(self._store, self._id, owner, self._version, now_ms, self._seconds)
-        self._is_held = True
-        atexit.register(self.release)
-
-    def _create_if_available(self) -> None:
+    def _enter_if_available(self) -> None:
         try:
-            self._create()
+            if self.under_floor_seconds:
+                self._store.floor.enter(self._store.holds, self._version)
+                self._state = _State.UNDER_FLOOR
+                _stores_with_floors.add(self._store)
+            else:
+                self._take()
         except UnavailableError as error:
             if not self._is_reported:
                 logger.warning("reading version %d without a hold: %s", self._version, error)
             self._is_reported = True
 
+    def _take(self) -> None:
+        self._id = new_transaction_id()
+        owner = f"{self._owner} ({socket.gethostname()}, process {os.getpid()})"
+        create_hold(
+            self._store, self._id, owner, self._version, self._clock(), self._seconds, is_new=True
+        )
+        self._state = _State.HELD
+        atexit.register(self.release)
+
+    def _take_and_leave(self) -> None:
+        """Takes a hold that nobody renews, and leaves the floor."""
+        try:
+            self._take()
+        except SleeperError as error:
+            logger.warning("could not hold version %d: %s", self._version, error)
+        self._store.floor.leave(self._version)
+        self._end()
+
     def _renew(self) -> None:
         with self._lock:
-            if self._is_held:
+            if self._state is _State.HELD:
                 renew_hold(self._store, self._id, self._clock(), self._seconds)
-            elif not self._is_released:
-                self._create_if_available()
+            elif self._state is _State.UNDER_FLOOR:
+                self._take()
+                self._store.floor.leave(self._version)
+            elif self._state is _State.NOT_HELD:
+                self._enter_if_available()
 
     def _start(self, first_seconds: float) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-        # A hold that cannot be created ends the renewal. The query continues, and fails by
+        # A version that can no longer be held ends the renewal. The query continues, and fails by
         # itself if its files are collected.
         self._renewal = Renewal(
             f"hold of version {self._version}",
             self._renew,
             self._seconds / 3,
             first_seconds=first_seconds,
-            ends_on=SleeperError,
+            ends_on=(StateMovedOnError, NotFoundError, InvalidRequestError),
         )
         self._renewal.start()
+
+
+class _State(Enum):
+    NOT_HELD = auto()
+    UNDER_FLOOR = auto()
+    HELD = auto()
+    RELEASED = auto()
+
+
+_stores_with_floors: "weakref.WeakSet[StateStore]" = weakref.WeakSet()
+
+
+def _end_floors() -> None:
+    for store in list(_stores_with_floors):
+        with suppress(SleeperError):  # it expires
+            store.floor.end(store.holds)
+
+
+atexit.register(_end_floors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,19 +290,23 @@ def take_shared_hold(
 
     StateMovedOnError if files of the version may have been collected.
     """
+    holds = store.holds.all()
     with store.reading() as state:
         now_ms = state.moment(clock())
         oldest = state.snapshots.find_version(version) if state.is_snapshot_table else 0
         until_ms = [
             hold.expiry_ms
-            for hold in state.collection.holds()
+            for hold in holds
             if hold.owner == owner and oldest <= hold.version <= version
         ]
     hold = SharedHold(owner, version, seconds, max(until_ms, default=0))
     if now_ms < hold.renewal_ms:
+        # The process that wrote it may be about to give it up.
+        store.holds.check(version)
         return hold
     hold = replace(hold, until_ms=now_ms + seconds * 1000)
-    store.commit_or_raise(CreateHold(new_transaction_id(), owner, version, hold.until_ms))
+    taken = Hold(new_transaction_id(), owner, version, hold.until_ms)
+    store.holds.take(taken, is_new=True)
     return hold
 
 

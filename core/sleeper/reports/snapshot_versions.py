@@ -83,14 +83,14 @@ class SnapshotVersionsReport:
 
 def gather_snapshot_versions(table: OpenTable) -> SnapshotVersionsReport:
     """Reads the versions of a table. InvalidRequestError if it is not a snapshot table."""
-    properties = table.properties()
+    properties, holds = table.properties(), table.state.holds.unexpired()
     with table.state.reading() as state:
         if not state.is_snapshot_table:
             raise InvalidRequestError(
                 f"table {table.ref.name!r} is not a snapshot table (expected "
                 "sleeper.table.type=snapshot)"
             )
-        versions = find_versions(state, find_policy(properties), table.instance.clock())
+        versions = find_versions(state, find_policy(properties), holds)
         expired = state.snapshots.expired_newest()
     return SnapshotVersionsReport(table.ref.name, versions, expired, properties.get(SNAPSHOT_TTL))
 

@@ -21,8 +21,9 @@ from sleeper.reports.output import (
 from sleeper.reports.properties import PropertiesReport, gather_table_properties
 from sleeper.reports.snapshot_versions import SnapshotVersionsReport
 from sleeper.schema.model import Key, Schema, type_name
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.file_queries import Totals
-from sleeper.statestore.reading.newest_queries import Follower, Hold
+from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.store import StateStore
 from sleeper.tables import TableId, TableIndex, TableRef, TableState, list_deleted
 
@@ -235,6 +236,7 @@ HOLD_COLUMNS = (
     Column("hold", "Hold", value=lambda hold: hold.id),
     Column("owner", "Owner"),
     Column("version", "Transaction", ColumnKind.COUNT),
+    Column("keeps", "Keeps", value=lambda hold: "all since" if hold.is_floor else "one"),
     Column("expires", "Expires", ColumnKind.TIME, lambda hold: hold.expiry_ms),
 )
 FOLLOWER_COLUMNS = (
@@ -277,7 +279,7 @@ class StateReport:
 
 def gather_state(store: StateStore, table_name: str) -> StateReport:
     """Reads the newest version of the state, the followers and the snapshots."""
-    followers, snapshots = store.followers(), store.snapshots()
+    followers, snapshots, holds = store.followers(), store.snapshots(), store.holds.all()
     with store.reading() as state:
         return StateReport(
             table_name,
@@ -285,7 +287,7 @@ def gather_state(store: StateStore, table_name: str) -> StateReport:
             state.horizon,
             state.files.totals(),
             sum(1 for _ in state.jobs.assigned()),
-            tuple(state.collection.holds()),
+            tuple(holds),
             tuple(followers),
             tuple(s.number for s in snapshots),
         )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from sleeper.errors import NotFoundError, StateMovedOnError, UnavailableError
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import SPLITTING_FILES_MAX
-from sleeper.query.hold import create_hold, release_hold
+from sleeper.query.hold import create_hold, extend_hold, release_hold
 from sleeper.retries import Backoff, retry
 from sleeper.stash.properties import STASH_HOLD_MINUTES, STASH_PIECE_BYTES
 from sleeper.stash.record import TableVersion
@@ -91,16 +91,24 @@ def renew_holds(instance: Instance, versions: Iterable[TableVersion], owner: str
     hold_ms = hold_minutes(instance) * _MINUTE_MS
     for table, version in _active(instance, versions):
         try:
-            # Of the renewals in a third of the time, only the first writes to the log.
-            now_ms = instance.clock()
-            store, seconds = table.state, hold_ms // 1000
-            create_hold(store, version.hold, owner, version.number, now_ms, seconds, hold_ms // 3)
+            _renew_hold(table, version, owner, hold_ms)
         except StateMovedOnError as error:
             if find_table(instance, version) is None:
                 continue
             raise LostTableError(
                 f"version {version.number} of table {version.table!r} was collected: {error}"
             ) from error
+
+
+def _renew_hold(table: OpenTable, version: TableVersion, owner: str, hold_ms: int) -> None:
+    # Of the renewals in a third of the time, only the first writes.
+    seconds, period_ms = hold_ms // 1000, hold_ms // 3
+    try:
+        extend_hold(table.state, version.hold, table.instance.clock(), seconds, period_ms)
+    except StateMovedOnError:
+        now_ms = table.instance.clock()
+        number = version.number
+        create_hold(table.state, version.hold, owner, number, now_ms, seconds, period_ms)
 
 
 def release_holds(instance: Instance, versions: Iterable[TableVersion]) -> None:
@@ -112,10 +120,9 @@ def release_holds(instance: Instance, versions: Iterable[TableVersion]) -> None:
 def release_owned(instance: Instance, versions: Iterable[TableVersion], owner: str) -> None:
     """Releases all holds of the owner, also those of processes that died, as `release_holds`."""
     for table, _ in _active(instance, versions):
-        with table.state.reading() as state:
-            owned = [hold.id for hold in state.collection.holds() if hold.owner == owner]
-        for hold in owned:
-            release_hold(table.state, hold)
+        for hold in table.state.holds.all():
+            if hold.owner == owner:
+                release_hold(table.state, hold.id)
 
 
 def _active(

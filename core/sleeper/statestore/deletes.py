@@ -75,21 +75,19 @@ def find_key_file(fold: Fold, path: str) -> KeyFileRow | None:
 def forget_deletes(fold: Fold, after: int, collected: list[int]) -> None:
     """Removes deletes that no readable version needs: those that apply to no file with references.
 
-    A delete may become one when the horizon passes its number or its end, so those with one above
-    `after` are examined, and when a file goes, so those that overlap the `collected` files (keys)
-    are. Key files of which no delete is left are collected.
+    A delete may become one when what is forgotten passes its number or its end, so those with one
+    above `after` are examined, and when a file goes, so those that overlap the `collected` files
+    (keys) are. Key files of which no delete is left are collected.
     """
-    horizons = {"after": after, "horizon": fold.horizon}
-    examined = {key for (key,) in fold.rows(_DELETES_SINCE, horizons)}
+    horizon = fold.forgotten_below
+    within = {"after": after, "horizon": horizon}
+    examined = {key for (key,) in fold.rows(_DELETES_SINCE, within)}
+    overlapping = _deletes_of_file_sql(fold.dimensions)
     for file in collected:
-        examined |= {
-            key
-            for (key,) in fold.rows(
-                _deletes_of_file_sql(fold.dimensions), {"file": file, "horizon": fold.horizon}
-            )
-        }
+        rows = fold.rows(overlapping, {"file": file, "horizon": horizon})
+        examined |= {key for (key,) in rows}
     for key in sorted(examined):
-        fold.run(_forget_delete_sql(fold.dimensions), {"key": key, "horizon": fold.horizon})
+        fold.run(_forget_delete_sql(fold.dimensions), {"key": key, "horizon": horizon})
     collect_key_files(fold)
 
 

@@ -50,6 +50,7 @@ class Fold:
     number: int
     time_ms: int
     horizon: int
+    forgotten_below: int
     dimensions: int
     orphan_age_ms: int
     run_bar_ms: int
@@ -66,14 +67,15 @@ class Fold:
             self.number,
             self.time_ms,
             self.horizon,
+            self.forgotten_below,
             self.dimensions,
             self.orphan_age_ms,
             self.run_bar_ms,
             self.write_id,
             self.table_type,
         ) = self.row(
-            "SELECT number, time, horizon, dimensions, orphan_age, run_bar, write_id, table_type"
-            " FROM position"
+            "SELECT number, time, horizon, forgotten_below, dimensions, orphan_age, run_bar,"
+            " write_id, table_type FROM position"
         )
 
     @property
@@ -169,12 +171,13 @@ class Fold:
         grow without limit.
         """
         self.run(
-            "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?,"
-            " orphan_age = ?, run_bar = ?, write_id = ?, table_type = ?",
+            "UPDATE position SET number = ?, time = ?, horizon = ?, forgotten_below = ?,"
+            " dimensions = ?, orphan_age = ?, run_bar = ?, write_id = ?, table_type = ?",
             (
                 self.number,
                 self.time_ms,
                 self.horizon,
+                self.forgotten_below,
                 self.dimensions,
                 self.orphan_age_ms,
                 self.run_bar_ms,

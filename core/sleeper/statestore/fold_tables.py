@@ -10,6 +10,10 @@ query needs one.
 `snapshot_versions` has the versions of a snapshot table; its `table_type` is `snapshot`. `begun` is
 the number at which the load began, `ended` the number of the next version or of the newest one's
 expiry. A version expires after its end, or with it if it is the newest.
+
+`horizon` is the oldest version that anyone may begin to read; versions below `forgotten_below` are
+no longer complete in the state. Holds on the versions between keep their files. `holds` has those
+that older versions of Sleeper wrote into the log.
 """
 
 import hashlib
@@ -20,7 +24,7 @@ from functools import cache
 
 from sleeper.errors import DataError
 
-FOLD_FORMAT_VERSION = 5
+FOLD_FORMAT_VERSION = 6
 
 NOT_PINNED = "NOT EXISTS (SELECT 1 FROM pins WHERE pins.file = path_hash)"
 """SQL: no clone needs the data file or key file."""
@@ -33,7 +37,8 @@ CREATE TABLE IF NOT EXISTS position (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   number INTEGER NOT NULL, time INTEGER NOT NULL, horizon INTEGER NOT NULL,
   dimensions INTEGER NOT NULL, orphan_age INTEGER NOT NULL,
-  run_bar INTEGER NOT NULL DEFAULT 0, write_id TEXT, table_type TEXT);
+  run_bar INTEGER NOT NULL DEFAULT 0, write_id TEXT, table_type TEXT,
+  forgotten_below INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS schema_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS processing_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS applied (
@@ -80,6 +85,7 @@ _POSITION_COLUMNS_SINCE_3 = {
     "run_bar": "INTEGER NOT NULL DEFAULT 0",
     "write_id": "TEXT",
     "table_type": "TEXT",
+    "forgotten_below": "INTEGER NOT NULL DEFAULT 0",
 }
 
 _PARTITIONS = """
@@ -139,6 +145,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
         for name, definition in _POSITION_COLUMNS_SINCE_3.items():
             if columns and name not in columns:
                 connection.execute(f"ALTER TABLE position ADD COLUMN {name} {definition}")
+        if columns and "forgotten_below" not in columns:
+            connection.execute("UPDATE position SET forgotten_below = horizon")
         is_older = version > 0 and not _has_key(connection, "refs", "added")
         with _rebuilt(connection, "refs", ["refs_by_file"]) if is_older else nullcontext():
             _run_script(connection, _TABLES)

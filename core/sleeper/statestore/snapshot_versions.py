@@ -109,5 +109,5 @@ def forget_versions(fold: Fold) -> None:
     fold.run(
         "DELETE FROM snapshot_versions WHERE expired IS NOT NULL"
         " AND number < (SELECT max(number) FROM snapshot_versions WHERE number <= ?)",
-        (fold.horizon,),
+        (fold.forgotten_below,),
     )

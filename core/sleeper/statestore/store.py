@@ -3,20 +3,22 @@
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import DataError, NotFoundError
+from sleeper.errors import DataError, NotFoundError, SleeperError
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.conversion import delete_copies
 from sleeper.statestore.database import Database
 from sleeper.statestore.database_errors import translated_errors
 from sleeper.statestore.entry_commit import CommitRequest, catch_up
+from sleeper.statestore.floor import Floor
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.fold_tables import create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter
+from sleeper.statestore.holds import Holds, HoldStore
 from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
@@ -38,14 +40,16 @@ class StateStore:
     """The state of one table. Thread-safe; each process opens its own.
 
     `database` holds the fold; `log` either lives in it too (a local instance) or
-    elsewhere (then the fold is a copy that follows it). Processes that share the database pass
-    a `queue`, to share commits too. Traces have the `table_id`. Errors are of `sleeper.errors`.
+    elsewhere (then the fold is a copy that follows it). `holds` are beside it. Processes that
+    share the database pass a `queue`, to share commits too. Traces have the `table_id`. Errors are
+    of `sleeper.errors`.
     """
 
     def __init__(
         self,
         database: Database,
         log: TransactionLog,
+        holds: HoldStore,
         clock: Clock = system_clock,
         snapshots: SnapshotStore | None = None,
         queue: CommitQueue | None = None,
@@ -54,6 +58,8 @@ class StateStore:
         self._database = database
         self._table_id = table_id
         self._log = log
+        self._holds = holds
+        self.floor = Floor(clock)
         self._clock = clock
         self._snapshots = snapshots
         if snapshots is not None and not database.path.exists():
@@ -69,6 +75,12 @@ class StateStore:
     def database(self) -> Database:
         """The database of the fold, which outlives this object where states are cached."""
         return self._database
+
+    @property
+    def holds(self) -> Holds:
+        """The holds of readers on versions."""
+        # Not an attribute: a cycle of references would keep the store open.
+        return Holds(self._holds, self.reading, self._clock)
 
     @property
     def accepts_commits(self) -> bool:
@@ -125,7 +137,11 @@ class StateStore:
         if not stale:
             self._refresh()
         with self._database.reading() as connection:
-            yield TableState(connection, version)
+            state = TableState(connection, version, lambda: self.holds.versions())
+            try:
+                yield state
+            finally:
+                state.close()
 
     def newest_number(self) -> int:
         """Returns the number of the newest transaction of the log, to which the copy is brought."""
@@ -202,9 +218,8 @@ class StateStore:
         if len(verified) < _SNAPSHOTS_KEPT:
             return 0
         followers = self.followers()
+        held = [hold.version for hold in self.holds.unexpired()]
         with self.reading() as state:
-            now_ms = max(self._clock(), state.time_ms)
-            held = [h.version for h in state.collection.holds() if h.expiry_ms > now_ms]
             if state.is_snapshot_table:
                 followers = [f for f in followers if f.is_of_system]
         followed = [f.position for f in followers if f.is_of_system or not f.lost]
@@ -241,7 +256,9 @@ class StateStore:
         self._database.truncate_wal()
 
     def close(self) -> None:
-        """Closes the files. Later uses reopen them."""
+        """Deletes the floor and closes the files. Later uses reopen them."""
+        with suppress(SleeperError):  # it expires
+            self.floor.end(self.holds)
         self._committer.close()
         self._database.close()
 

@@ -103,5 +103,5 @@ _REMOVALS = (
     "(SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1), time) FROM position",
     "DELETE FROM entry_times WHERE last <> :n",
     # The write id of the version's entry is not known.
-    "UPDATE position SET number = :n, horizon = :n, write_id = NULL",
+    "UPDATE position SET number = :n, horizon = :n, forgotten_below = :n, write_id = NULL",
 )

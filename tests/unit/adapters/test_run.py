@@ -30,6 +30,8 @@ from sleeper.reports.service import report
 from sleeper.runs.commit import RunStart, begin_run
 from tests.ports import with_ports
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = (
     '{"rowKeyFields": [{"name": "id", "type": "LongType"}],'
     ' "valueFields": [{"name": "v", "type": "StringType"}]}'
@@ -185,8 +187,7 @@ def test_a_table_feeds_the_next_pinned_at_a_version(instance: Instance, folder: 
     assert rows_of(instance, "b") == rows_of(instance, "a") == [(3, "z")]
     assert run(instance, "old").source == f"table a at version {version}"
     assert rows_of(instance, "b") == [(1, "x"), (2, "y")]
-    with instance.table("a").state.reading() as state:
-        assert not list(state.collection.holds())
+    assert not list(instance.table("a").state.holds.all())
 
 
 def test_a_chain_before_its_first_load_has_an_error_that_says_so(instance: Instance) -> None:

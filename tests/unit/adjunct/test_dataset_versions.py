@@ -180,5 +180,6 @@ def test_a_kept_dataset_is_held(accounts: sleeper.Table) -> None:
     source = open_input(accounts)
     source.keep(number, "spark")
     source.keep(number, "spark")
-    with source.table.state.reading() as state:
-        assert [(h.owner, h.version) for h in state.collection.holds()] == [("spark", int(number))]
+    assert [(h.owner, h.version) for h in source.table.state.holds.all()] == [
+        ("spark", int(number))
+    ]

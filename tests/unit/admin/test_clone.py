@@ -29,7 +29,7 @@ from sleeper.local.instance import open_local_instance
 from sleeper.purging.report import ObjectState, PurgedObject
 from sleeper.purging.service import purge_table
 from sleeper.statestore.fold import DAY_MS
-from sleeper.statestore.transactions.holds import ReleaseHold
+from sleeper.statestore.holds import Holds
 from sleeper.tables import TableId, TableState
 from tests.clock import FakeClock
 from tests.ports import with_ports
@@ -519,19 +519,12 @@ def test_the_version_is_kept_while_it_is_cloned(tables: Tables) -> None:
     changed = {"create": collect_then_create, "install": collect_then_install}
     clone_table(with_ports(tables.instance, tables=changed), "a", "b", version)
     assert tables.keys("b") == ROWS
-    with tables.instance.table("a").state.reading() as state:
-        assert state.collection.holds() == []
+    assert tables.instance.table("a").state.holds.all() == []
 
 
 def test_an_unreleased_hold_is_no_failure(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise StateMovedOnError("lost")
 
-    store = type(tables.instance.table("a").state)
-    commit = store.commit_or_raise
-    monkeypatch.setattr(
-        store,
-        "commit_or_raise",
-        lambda self, t: refuse() if isinstance(t, ReleaseHold) else commit(self, t),
-    )
+    monkeypatch.setattr(Holds, "release", refuse)
     assert clone_table(tables.instance, "a", "b").files == 2

@@ -8,6 +8,8 @@ from sleeper.errors import InvalidRequestError
 from sleeper.garbage_collection.service import collect_table
 from tests.clock import FakeClock
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
     "valueFields": [{"name": "n", "type": "LongType"}],
@@ -30,8 +32,7 @@ def content(rows: sleeper.Rowset) -> dict[str, int]:
 
 
 def holds(table: sleeper.Table) -> int:
-    with table._instance.table(table.name).state.reading() as state:
-        return len(state.collection.holds())
+    return len(table._instance.table(table.name).state.holds.all())
 
 
 def collect(table: sleeper.Table, clock: FakeClock) -> None:

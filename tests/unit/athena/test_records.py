@@ -316,8 +316,7 @@ def test_a_split_is_read_with_the_schema_of_its_version(
 
 
 def holds(instance: Instance) -> list[Any]:
-    with instance.table("t").state.reading() as state:
-        return list(state.collection.holds())
+    return list(instance.table("t").state.holds.all())
 
 
 def test_a_split_of_a_deleted_table_or_of_another_bucket_is_refused(

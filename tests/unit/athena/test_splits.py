@@ -39,8 +39,7 @@ def versions(splits: list[Json]) -> set[str]:
 
 
 def holds(instance: Instance) -> list[Any]:
-    with instance.table("t").state.reading() as state:
-        return list(state.collection.holds())
+    return list(instance.table("t").state.holds.all())
 
 
 def test_each_leaf_with_rows_is_a_split(athena: Athena, table: str):

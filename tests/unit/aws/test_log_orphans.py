@@ -25,6 +25,7 @@ from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables import TableId
 from tests.clock import DAY_MS
 from tests.servers.dynoxide import DynamoTables
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import SCHEMA as TEST_SCHEMA
 from tests.unit.aws.conftest import FaultyClient
 
@@ -41,7 +42,9 @@ def test_collection_finds_the_orphaned_body_of_a_killed_append(
     client, objects = FaultyClient(tables.client), MemoryStore()
     log = DynamoTransactionLog(client, tables.name(TRANSACTION_LOG_TABLE), TABLE, objects)
     now_ms = system_clock()
-    store = StateStore(Database(tmp_path / "state.db", durable=False), log, lambda: now_ms)
+    store = StateStore(
+        Database(tmp_path / "state.db", durable=False), log, MemoryHolds(), lambda: now_ms
+    )
     tree = tuple(tree_from_split_points(TEST_SCHEMA, ()))
     store.commit_or_raise(InitialiseTable(schema_to_json(TEST_SCHEMA), tree))
     store.commit_or_raise(big_transaction("kept"))
@@ -74,7 +77,9 @@ def test_collection_finds_the_orphaned_body_of_a_killed_append(
     assert collect(days=13) == []
     assert collect(days=15) == sorted([orphan, unsent])
     assert paths(objects) == {remaining}
-    with StateStore(Database(tmp_path / "copy.db", durable=False), log).reading() as state:
+    with StateStore(
+        Database(tmp_path / "copy.db", durable=False), log, MemoryHolds()
+    ).reading() as state:
         assert state.jobs.applied("kept", AddFiles.kind) is not None
 
 

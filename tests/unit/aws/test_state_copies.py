@@ -17,6 +17,7 @@ from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables import TableId
 from tests.clock import FakeClock
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import SCHEMA
 
 
@@ -37,7 +38,12 @@ class Tables:
 
     def copies(self) -> StateCopies:
         return StateCopies(
-            lambda: self.folder, self.log, self._objects, lambda: self.limits, self.clock
+            lambda: self.folder,
+            self.log,
+            lambda _: MemoryHolds(),
+            self._objects,
+            lambda: self.limits,
+            self.clock,
         )
 
     def list_copies(self) -> set[str]:

@@ -29,6 +29,7 @@ from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.storage.bucket import Bucket, open_bucket
 from tests.clock import FakeClock
 from tests.servers.dynoxide import DynamoTables
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import StateTable
 from tests.unit.aws.conftest import FaultyClient
 from tests.unit.aws.test_errors import client_error
@@ -186,7 +187,7 @@ def test_tables_that_commit_jointly_share_a_request(
     def open_store(table_id: str, copy: str) -> StateStore:
         log = DynamoTransactionLog(client, tested_log.name, table_id, tested_log.objects, appends)
         database = Database(tmp_path / f"{table_id}-{copy}.db", durable=False)
-        return StateStore(database, log, clock)
+        return StateStore(database, log, MemoryHolds(), clock)
 
     tables, ids = [], ["00000001", "00000002", "00000003"]
     for table_id in ids:

@@ -38,6 +38,8 @@ from sleeper.properties.table import AGGREGATIONS
 from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.storage.location import DataRoot
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = json.dumps(
     {
         "rowKeyFields": [{"name": "k", "type": "LongType"}],
@@ -84,8 +86,7 @@ def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_p
     assert sum(n for rows in actual for _, n in rows) == 400
     ref = instance.tables.index.find("t")
     assert Path(result.location) == tmp_path / "out" / ref.id / "e1"
-    with instance.tables.state(ref.id).reading() as state:
-        assert list(state.collection.holds()) == []
+    assert list(instance.tables.state(ref.id).holds.all()) == []
 
 
 def test_a_repeated_export_changes_nothing(instance: Instance) -> None:

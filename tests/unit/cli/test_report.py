@@ -10,7 +10,8 @@ from sleeper.jobs.queue import Failure, QueueName
 from sleeper.local.instance import open_local_instance
 from sleeper.opening import open_instance
 from sleeper.reports.output import ReportKind
-from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
+from sleeper.statestore.holds import Hold
+from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.systems import queues
 from tests.unit.cli.conftest import Sleeper
 
@@ -86,7 +87,7 @@ def test_holds_and_followers_are_listed_and_removed(full: Sleeper, tmp_path: Pat
     instance = open_instance(tmp_path / "here")
     state = instance.table("cities").state
     later = instance.clock() + 3_600_000
-    state.commit_or_raise(CreateHold("h1", "me", 2, later))
+    state.holds.take(Hold("h1", "me", 2, later))
     state.commit_or_raise(CreateFollower("feed", 3))
     instance.close()
 

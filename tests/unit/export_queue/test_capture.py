@@ -397,17 +397,15 @@ def test_each_version_of_a_snapshot_table_replaces_the_keys_of_the_last_one(
     while receiver.take().exports or instance._ports.table("rows").state.followers()[0].lag:
         pass
     state = instance._ports.table("rows").state
+    (hold,) = state.holds.all()
     with state.reading() as opened:
-        (hold,) = opened.collection.holds()
         assert opened.snapshots.find_version(hold.version) == table.snapshot_versions()[0].number
     release_all(state)
-    with state.reading() as opened:
-        assert opened.collection.holds() == []
+    assert state.holds.all() == []
 
 
 def release_all(store: StateStore) -> None:
-    with store.reading() as opened:
-        held = find_holds(opened, "q")
+    held = find_holds(store, "q")
     assert held
     for hold_id in held:
         release_hold(store, hold_id)

@@ -7,8 +7,9 @@ import pytest
 import sleeper.garbage_collection.collection as collection
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.garbage_collection.collection import Claims
-from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
-from sleeper.statestore.transactions.holds import CreateFollower, CreateHold, ReleaseHold
+from sleeper.statestore.holds import Hold
+from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected, RaiseHorizon
+from sleeper.statestore.transactions.holds import CreateFollower
 from tests.tables.data_table import OBJECTS_PER_FILE, DataTable
 from tests.tables.watched_ports import Killed
 from tests.unit.conftest import MakeTable
@@ -25,7 +26,7 @@ def compact_table(table: DataTable, times: int = 1) -> DataTable:
 
 def hold(table: DataTable, version: int, minutes: float = 60, name: str = "h") -> None:
     expiry = table.clock() + int(minutes * 60_000)
-    table.store.commit_or_raise(CreateHold(name, "a reader", version, expiry))
+    table.store.holds.take(Hold(name, "a reader", version, expiry))
 
 
 def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecars(
@@ -72,7 +73,7 @@ def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: DataTable) -> None:
     report = table.collect()
     assert (report.files, report.blocker) == (0, f"hold h of a reader at version {old}")
     assert table.rows(old) == held_rows
-    table.store.commit_or_raise(ReleaseHold("h"))
+    table.store.holds.release(["h"])
     assert table.collect().files == 2
 
 
@@ -116,7 +117,7 @@ def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: Data
     old = table.number() - 2
     held_rows = table.rows(old)
     table.clock.pass_minutes(30)
-    table.watched.before_commit.append((CollectFiles, lambda: hold(table, old)))
+    table.watched.before_commit.append((RaiseHorizon, lambda: hold(table, old)))
     assert table.collect().files == 0
     assert table.rows(old) == held_rows
 
@@ -129,7 +130,7 @@ def test_constantly_new_claims_end_in_a_conflict(
     table.clock.pass_minutes(30)
     nobody = Claims(table.number(), None, ())
     monkeypatch.setattr(collection, "find_claims", lambda store, now_ms, retention: nobody)
-    with pytest.raises(ConflictError, match="keeps version 1"):
+    with pytest.raises(ConflictError, match="nothing could be collected"):
         table.collect()
     assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE
 

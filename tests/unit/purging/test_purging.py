@@ -24,9 +24,10 @@ from sleeper.purging.report import ObjectState, PurgeReport, describe_purge
 from sleeper.purging.service import purge_table
 from sleeper.reports.output import json_rows
 from sleeper.splitting.service import split_table
+from sleeper.statestore.holds import MARGIN_MS, Hold
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.holds import CreateFollower, CreateHold, DeleteFollower
+from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
@@ -179,14 +180,14 @@ def test_a_hold_keeps_files_until_it_expires(table: PurgedTable) -> None:
     table.add_person()
     table.delete_person()
     expiry_ms = table.clock() + 5 * MINUTE_MS
-    table.state.commit(CreateHold("h1", "a reader", table.table.version - 1, expiry_ms))
+    table.state.holds.take(Hold("h1", "a reader", table.table.version - 1, expiry_ms))
     report = table.purge()
     held = [o for o in report.objects if o.state is ObjectState.KEPT]
     assert held
     assert all("hold h1 of a reader at version" in str(o.reason) for o in held)
-    assert {o.until_ms for o in held} == {expiry_ms}
+    assert {o.until_ms for o in held} == {expiry_ms + MARGIN_MS}
     assert table.remnants()
-    table.clock.now_ms = expiry_ms
+    table.clock.now_ms = expiry_ms + MARGIN_MS
     assert table.purge().is_complete
     assert table.remnants() == []
 

@@ -25,6 +25,8 @@ from sleeper.statestore.transactions.holds import DeleteFollower
 from tests.tables.data_table import LONG_SCHEMA, DataTable
 from tests.unit.conftest import MakeTable
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
 ALL_ROWS = Query()
 

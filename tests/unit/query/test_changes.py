@@ -17,12 +17,13 @@ from sleeper.partitions.region import Range, Region
 from sleeper.query.changes.plan import _group_files, plan_step
 from sleeper.query.changes.read import Change
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore.reading.newest_queries import Hold
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.transactions.delete_rows import DeleteRows
-from sleeper.statestore.transactions.holds import ReleaseHold
 from tests.clock import FakeClock
 from tests.tables.opened import KEY_AND_VALUE, compact
 from tests.unit.conftest import MakeTable
+
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
 
 PROPERTIES = {
     "sleeper.table.gc.delay.minutes": "0",
@@ -189,8 +190,7 @@ def test_collected_changes_are_refused_with_the_oldest_number(
 
 
 def holds(table: sleeper.Table) -> list[Hold]:
-    with table._instance.table("rows").state.reading() as state:
-        return list(state.collection.holds())
+    return list(table._instance.table("rows").state.holds.all())
 
 
 @pytest.mark.parametrize("limit", ["_SMALL_ROWS", "_SMALL_FILES", "_SMALL_BYTES"])
@@ -253,7 +253,7 @@ def test_files_that_are_collected_while_they_are_read_are_explained(
     changes = iter(table.changes())
     next(changes)
     (hold,) = holds(table)
-    table._instance.table("rows").state.commit_or_raise(ReleaseHold(hold.id))
+    table._instance.table("rows").state.holds.release([hold.id])
     compact_and_collect(instance, clock)
     with pytest.raises(InvalidRequestError, match="transaction 3 are no longer kept"):
         next(changes)
@@ -327,8 +327,7 @@ def test_a_following_reader_waits_for_new_transactions(
     is_read = threading.Event()
 
     def follow() -> None:
-        # The reader's hold is a transaction, too.
-        for change in table.changes(follow=True, to_number=first + 3):
+        for change in table.changes(follow=True, to_number=first + 2):
             found.append(keys(change))
             is_read.set()
 

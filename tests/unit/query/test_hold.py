@@ -4,9 +4,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -14,21 +16,26 @@ import pytest
 import sleeper
 from sleeper.errors import UnavailableError
 from sleeper.jobs.queue import QueueName
+from sleeper.local.holds import LocalHolds
 from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.query_service import run as subqueries
 from sleeper.query_service.run import run_leaf_query_message
 from sleeper.query_service.service import plan_query_message
-from sleeper.statestore.reading.newest_queries import Hold
-from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.statestore.holds import Hold
 from tests.tables.data_table import DataTable, make_engine
 from tests.tables.opened import KEY_AND_VALUE
 from tests.unit.conftest import MakeTable
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
 
-def fill_disk() -> None:
-    raise UnavailableError("state.db: database or disk is full")
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    error = UnavailableError("holds.db: database or disk is full")
+    with patch.object(LocalHolds, "put", side_effect=error):
+        yield
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -39,8 +46,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def holds(instance: sleeper.Instance) -> list[Hold]:
-    with instance._ports.table("rows").state.reading() as state:
-        return list(state.collection.holds())
+    return list(instance._ports.table("rows").state.holds.all())
 
 
 @pytest.mark.parametrize("split_points", [[], [100]], ids=["one leaf", "two leaves"])
@@ -52,8 +58,8 @@ def test_a_read_goes_on_without_a_hold_that_cannot_be_written_and_says_so_once(
 ) -> None:
     table: DataTable = make_table(split_points=split_points)
     table.ingest(range(20_000))
-    table.watched.before_commit.append((CreateHold, fill_disk))
     with (
+        full_disk(),
         caplog.at_level(logging.WARNING, "sleeper"),
         run_query(Query(), table.query_table, make_engine(tmp_path)) as rows,
     ):
@@ -65,10 +71,10 @@ def test_a_read_goes_on_without_a_hold_that_cannot_be_written_and_says_so_once(
 
 @pytest.mark.slow
 def test_a_hold_that_could_not_be_written_is_created_later(table: DataTable) -> None:
-    table.watched.before_commit.append((CreateHold, fill_disk))
     hold = VersionHold(table.store, 1, 1, table.clock, "tests")
-    hold.acquire()
-    assert not table.holds()
+    with full_disk():
+        hold.acquire()
+        assert not table.holds()
     wait_until(lambda: bool(table.holds()))
     hold.release()
     assert not table.holds()

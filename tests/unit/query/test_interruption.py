@@ -19,6 +19,8 @@ from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.tables.data_table import DataTable, make_engine
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.LONG),))
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
 ENDLESS = [

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.examples import examples
 from tests.tables.data_table import DataTable, Row, list_rows, make_engine
+
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
 
 ONE_FIELD = Schema(
     (Field("a", PrimitiveType.INT),),

@@ -15,6 +15,8 @@ from sleeper.query.run import plan_table_query, run_query
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 from tests.tables.data_table import DataTable, Row, list_rows, make_engine
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = Schema(
     (Field("id", PrimitiveType.STRING),),
     (Field("at", PrimitiveType.LONG),),
@@ -35,8 +37,7 @@ def made(tmp_path: Path) -> DataTable:
 
 
 def holds(made: DataTable) -> int:
-    with made.store.reading() as state:
-        return len(state.collection.holds())
+    return len(made.store.holds.all())
 
 
 def test_rows_have_key_order_and_the_types_of_the_table(made: DataTable, tmp_path: Path):
@@ -128,8 +129,7 @@ def test_query_of_several_leaves_holds_its_version(made: DataTable, tmp_path: Pa
     made.add_rows([row(n) for n in range(300)])
     engine = make_engine(tmp_path)
     result = run_query(Query(), made.query_table, engine)
-    with made.store.reading() as state:
-        (hold,) = state.collection.holds()
+    (hold,) = made.store.holds.all()
     assert "query t" in hold.owner
     assert hold.version == 2
     for _ in result:
@@ -157,8 +157,7 @@ def test_hold_is_renewed_while_rows_are_read_slowly(made: DataTable, tmp_path: P
     others = set(threading.enumerate())
 
     def expiry_ms() -> int:
-        with made.store.reading() as state:
-            (hold,) = state.collection.holds()
+        (hold,) = made.store.holds.all()
         return hold.expiry_ms
 
     with run_query(Query(), made.query_table, make_engine(tmp_path, hold_seconds=3)):

@@ -31,6 +31,8 @@ from sleeper.query.service import open_query
 from sleeper.query_service.run import run_subquery
 from sleeper.query_service.service import plan_query_message
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
     ' "valueFields": [{"name": "load", "type": "LongType"}]}'
@@ -71,8 +73,7 @@ def loads(result: QueryResult) -> list[tuple[int, int]]:
 
 
 def holds(instance: Instance) -> list[int]:
-    with instance.table("t").state.reading() as state:
-        return [hold.version for hold in state.collection.holds()]
+    return [hold.version for hold in instance.table("t").state.holds.all()]
 
 
 def test_a_read_of_a_leaf_keeps_its_version_from_the_first_batch(instance: Instance) -> None:

@@ -20,6 +20,8 @@ from sleeper.query.sql.text import find_tables, planning_errors
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.tables.data_table import DataTable, list_rows, make_engine
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = Schema(
     (Field("id", PrimitiveType.STRING),), (), (Field("Count", PrimitiveType.LONG, nullable=True),)
 )

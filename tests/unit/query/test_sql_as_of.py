@@ -16,6 +16,8 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.version import parse_version
 from tests.tables.data_table import DataTable, list_rows, make_engine
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = Schema(
     (Field("id", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.LONG, nullable=True),)
 )

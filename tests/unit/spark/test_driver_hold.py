@@ -31,8 +31,7 @@ def test_a_hold_is_renewed_while_jobs_run_and_then_expires(tmp_path: Path) -> No
     kept = DriverHold(table, hold, lambda: running)
 
     def expiry_ms() -> int:
-        with table.state.reading() as state:
-            return max(each.expiry_ms for each in state.collection.holds())
+        return max(each.expiry_ms for each in table.state.holds.all())
 
     kept.renew()
     assert expiry_ms() == hold.until_ms

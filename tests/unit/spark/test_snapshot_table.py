@@ -19,6 +19,8 @@ from sleeper.spark.changes import SleeperChangesSource
 from sleeper.spark.data_source import SleeperDataSource
 from sleeper.spark.writer import PartWritten, SleeperWriter
 
+pytestmark = pytest.mark.usefixtures("holds_of_reads")
+
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
     "valueFields": [{"name": "n", "type": "LongType"}],
@@ -88,8 +90,7 @@ def test_a_shared_hold_on_a_replaced_version_does_not_keep_the_next(table: sleep
         take_shared_hold(state, table.version, 600, clock, "spark")
     commit(table, begin(table, "b"), "y")
     take_shared_hold(state, table.version, 600, clock, "spark")
-    with state.reading() as reading:
-        assert len(reading.collection.holds()) == 2
+    assert len(state.holds.all()) == 2
 
 
 def test_a_stream_of_changes_skips_expired_versions_and_holds_the_others(

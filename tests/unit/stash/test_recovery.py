@@ -49,8 +49,7 @@ def start(stasher: Stasher, submitted: bool = False, **options: Any) -> StashRec
 
 
 def holds(stasher: Stasher, table: str = "a") -> int:
-    with stasher.instance._ports.table(table).state.reading() as state:
-        return len(state.collection.holds())
+    return len(stasher.instance._ports.table(table).state.holds.all())
 
 
 def keys(stasher: Stasher, name: str, table: str = "a") -> list[int]:
@@ -137,8 +136,7 @@ def test_a_stash_that_is_killed_anywhere_is_recovered_with_each_row_once(
         assert success is not None, f"killed at {point}"
         found = keys(stasher, record.name)
         assert found == expected, f"killed at {point}"
-        with stasher.instance._ports.table("a").state.reading() as state:
-            assert state.collection.holds() == []
+        assert stasher.instance._ports.table("a").state.holds.all() == []
         assert not record.is_running()
         expected = table_keys(table)
     assert kills > 15

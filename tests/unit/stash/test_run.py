@@ -242,8 +242,7 @@ def test_a_stash_has_the_state_at_one_transaction(
     result = stasher.run()
     assert [d["~id"] for d in documents(stasher.root / "t")] == ["1", "2", "3"]
     assert result.tables[0].version == 3
-    with stasher.instance._ports.table("t").state.reading() as state:
-        assert state.collection.holds() == []
+    assert stasher.instance._ports.table("t").state.holds.all() == []
 
 
 def before_copying(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:

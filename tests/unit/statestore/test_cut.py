@@ -119,7 +119,7 @@ def test_the_state_of_any_version_reads_as_the_version(
             assert state.files.totals().unreferenced_files == 0
             assert state.files.totals().files == len(expected["files"])
             assert not list(state.jobs.assigned())
-            assert not state.collection.holds()
+            assert not state.collection.logged_holds()
             assert not state.collection.follower_starts()
         copy.commit_or_raise(DeleteRows((Region((Range(0, None),)),), id="delete-again"))
         with copy.reading() as state:

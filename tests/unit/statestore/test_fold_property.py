@@ -22,6 +22,7 @@ from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.restore import RestoreVersion, UndoJob
 from tests.examples import examples
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import StateTable, data_file, read_tables
 
 KEYS = 1_000
@@ -178,7 +179,7 @@ def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_th
         for kind, choice in steps:
             history.step(kind, choice)
         log = SqliteTransactionLog(Database(Path(folder, "state.db")))
-        copy = StateStore(Database(Path(folder, "copy.db")), log)
+        copy = StateStore(Database(Path(folder, "copy.db")), log, MemoryHolds())
         with copy.reading() as state:
             horizon, number = state.horizon, state.number
         assert read_tables(Path(folder, "copy.db")) == read_tables(Path(folder, "state.db"))

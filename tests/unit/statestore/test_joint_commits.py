@@ -13,6 +13,7 @@ from sleeper.statestore.log import LogEntry
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
 from sleeper.statestore.turns import Turns
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import FaultyLog, StateTable
 
 
@@ -27,7 +28,7 @@ class Tables:
         folder.mkdir()
         table = StateTable(folder, "remote")
         database = Database(folder / "state.db", durable=False, turns=self.turns)
-        table.store = StateStore(database, table.log, table.clock)
+        table.store = StateStore(database, table.log, MemoryHolds(), table.clock)
         table.initialise()
         # This commit finds that no other process appends.
         table.ingest("first")

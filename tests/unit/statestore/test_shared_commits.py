@@ -37,6 +37,7 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
 from sleeper.statestore.write_lock import WriteLock
 from tests.clock import FakeClock
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import ROOT, StateTable, data_file, read_tables
 
 SENDERS = 3
@@ -655,7 +656,7 @@ def test_a_copy_of_the_log_s_entries_equals_the_shared_state(
     assert len(applied) == 10 + 2 * SENDERS * 20
     check_numbers(table, len(applied))
     copy = Database(tmp_path / "copy.db")
-    store = StateStore(copy, table.log, FakeClock())
+    store = StateStore(copy, table.log, MemoryHolds(), FakeClock())
     with store.reading() as state:
         assert state.number == len(applied) + 1
     store.close()

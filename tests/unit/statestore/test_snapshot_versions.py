@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.garbage_collection.collection import collect_garbage
 from sleeper.garbage_collection.snapshot_versions import (
     ExpiryReport,
@@ -23,10 +23,10 @@ from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
 from sleeper.runs.commit import is_overtaken
 from sleeper.schema.model import schema_to_json
+from sleeper.statestore.holds import MARGIN_MS, Hold
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.snapshot_loads import (
     BeginLoad,
@@ -99,9 +99,9 @@ class SnapshotTable(StateTable):
         commit = CommitCompaction(job, ROOT, inputs, data_file(output), self.clock.now_ms)
         assert not self.commit(commit).refused
 
-    def hold(self, version: int, seconds: int = 60) -> Outcome:
+    def hold(self, version: int, seconds: int = 60) -> None:
         until_ms = self.clock.now_ms + seconds * 1000
-        return self.commit(CreateHold(f"hold-{version}", "a reader", version, until_ms))
+        self.store.holds.take(Hold(f"hold-{version}", "a reader", version, until_ms))
 
 
 def make_table(folder: Path) -> SnapshotTable:
@@ -196,7 +196,8 @@ def test_only_the_newest_version_stays_by_default_and_the_files_of_others_are_co
     assert table.versions() == [second]
     with pytest.raises(InvalidRequestError, match=f"snapshot version {first} expired at"):
         table.paths(first)
-    assert table.hold(first).refused
+    with pytest.raises(StateMovedOnError):
+        table.hold(first)
     assert table.collect() == ["a"]
     assert table.paths() == ["b"]
 
@@ -283,9 +284,9 @@ def test_replaced_versions_expire_without_delay_if_the_clock_is_behind(
 def test_a_hold_expires_by_the_time_of_the_log(table: SnapshotTable) -> None:
     first, second = table.load("a"), table.load("b")
     table.hold(first, seconds=60)
-    table.clock.now_ms += 60_000
+    table.clock.now_ms += 60_000 + MARGIN_MS
     table.begin()
-    table.clock.now_ms -= 60_000  # the clock of this process is behind
+    table.clock.now_ms -= 60_000 + MARGIN_MS  # the clock of this process is behind
     table.expire()
     assert table.versions() == [second]
 
@@ -304,14 +305,13 @@ def test_an_overtaken_load_is_rejected_also_when_the_later_one_expired(
 def test_a_hold_keeps_its_version_and_none_after_it(table: SnapshotTable) -> None:
     first, second = table.load("a"), table.load("b")
     third = table.load("c")
-    assert not table.hold(first).refused
+    table.hold(first)
     report = table.expire()
     assert [each.version.number for each in report.expired] == [second]
     assert [each.version.number for each in report.held] == [first]
-    assert table.commit(ExpireSnapshots((first,))).reason.startswith(f"hold hold-{first} of")
     assert table.collect() == ["b"]
     assert table.paths(first) == ["a"]
-    assert not table.commit(ReleaseHold(f"hold-{first}")).refused
+    table.store.holds.release([f"hold-{first}"])
     table.expire()
     assert table.collect() == ["a"]
     assert table.versions() == [third]
@@ -319,9 +319,11 @@ def test_a_hold_keeps_its_version_and_none_after_it(table: SnapshotTable) -> Non
 
 def test_a_hold_on_the_next_version_keeps_no_earlier_one(table: SnapshotTable) -> None:
     first, second = table.load("a"), table.load("b")
-    assert not table.hold(second).refused
-    assert not table.commit(ExpireSnapshots((first,))).refused
-    assert "keeps version" in table.commit(ExpireSnapshots((second,))).reason
+    table.hold(second)
+    table.load("c")
+    report = table.expire()
+    assert [each.version.number for each in report.expired] == [first]
+    assert [each.version.number for each in report.held] == [second]
 
 
 def test_a_collection_names_the_version_that_keeps_files(table: SnapshotTable) -> None:
@@ -345,9 +347,9 @@ def test_a_hold_within_a_version_keeps_it(table: SnapshotTable) -> None:
     table.compact("a1", "a2", output="a")
     within = table.number()
     table.load("b")
-    assert not table.hold(within).refused
+    table.hold(within)
     assert table.expire().expired == ()
-    table.clock.now_ms += 60_000
+    table.clock.now_ms += 60_000 + MARGIN_MS
     assert len(table.expire().expired) == 1
     assert table.collect() == ["a", "a1", "a2"]
 
@@ -449,12 +451,12 @@ class Model:
 
     def hold(self, choice: int) -> None:
         if (version := self.some_version(choice)) is not None:
-            assert not self.table.hold(version, 1_000_000).refused
+            self.table.hold(version, 1_000_000)
             self.held.add(version)
 
     def release(self, _: int) -> None:
         if self.held:
-            self.table.commit(ReleaseHold(f"hold-{self.held.pop()}"))
+            self.table.store.holds.release([f"hold-{self.held.pop()}"])
 
     def restore(self, choice: int) -> None:
         if (version := self.some_version(choice)) is not None:

@@ -36,7 +36,12 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
-from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import (
+    BarRuns,
+    CollectFiles,
+    FilesCollected,
+    RaiseHorizon,
+)
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
     CommitCompaction,
@@ -686,6 +691,7 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
         ChangeProcessing(iterator=""),
         ReleaseJobs(("j",), True),
         MarkUnsplittable(ROOT, 3),
+        RaiseHorizon(3, (("f@2", 4),)),
         CollectFiles(("a",), 3, (("f@2", 4),)),
         FilesCollected(("a",)),
         CreateHold("h", "me", 3, 4),

@@ -16,6 +16,7 @@ from sleeper.statestore.log import LogEntry
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.turns import Turns
+from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import SCHEMA
 
 TABLES = 3
@@ -71,7 +72,7 @@ def test_a_thread_that_waits_for_the_log_gives_its_turn_to_others(
     def commit(number: int) -> int | None:
         database = Database(tmp_path / f"{number}.db", durable=False, turns=turns)
         log = MeetingLog(tmp_path / f"{number}.log", request_kind, meeting)
-        store = StateStore(database, log)
+        store = StateStore(database, log, MemoryHolds())
         try:
             return store.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tree))
         finally:

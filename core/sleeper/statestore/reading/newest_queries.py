@@ -10,6 +10,7 @@ from sleeper.files import DataFile
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.fold import AppliedId
 from sleeper.statestore.fold_tables import NOT_PINNED, path_hash
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.delete_queries import may_have_deleted_sql
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.rows import (
@@ -119,16 +120,6 @@ class UnneededFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """An expiring claim on a version."""
-
-    id: str
-    owner: str
-    version: int
-    expiry_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Follower:
     """A named reader of changes. It has read to `position` and `lag` transactions follow.
 
@@ -148,25 +139,46 @@ class Follower:
         return self.name.startswith(follower_prefixes())
 
 
+_IS_HELD = (
+    "EXISTS (SELECT 1 FROM refs r, json_each(:held) v WHERE r.file = {file}.key"
+    " AND r.added <= v.value AND (r.removed IS NULL OR r.removed > v.value))"
+)
 _WAITING = f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}"
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionQueries(VersionReader):
     def unreferenced(
-        self, before_ms: int, limit: int, number_max: int | None = None
+        self,
+        before_ms: int,
+        limit: int,
+        number_max: int | None = None,
+        held: Sequence[int] = (),
     ) -> list[CollectableFile]:
         """Returns files whose last reference went at or before that time, longest ago first.
 
         With a number, those without a reference since the number, and those that only expired
-        versions of a snapshot table need. Without files that clones need.
+        versions of a snapshot table need. Without files that clones or the `held` versions need.
         """
         return self._unreferenced(
-            f"{_WAITING} AND (:number_max IS NULL OR unreferenced <= :number_max OR {IN_EXPIRED})",
+            f"{_WAITING} AND (:number_max IS NULL OR unreferenced <= :number_max OR {IN_EXPIRED})"
+            + (f" AND NOT {_IS_HELD.format(file='files')}" if held else ""),
             before=before_ms,
             number_max=number_max,
             limit=limit,
+            held=json.dumps(list(held)),
         )
+
+    def needed(self, paths: Sequence[str], versions: Sequence[int]) -> set[str]:
+        """Returns those of the files that have rows of one of the versions."""
+        rows = self.rows(
+            "SELECT f.path FROM json_each(:paths) e JOIN files f"
+            " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1"
+            f" WHERE {_IS_HELD.format(file='f')}",
+            paths=json.dumps([(path_hash(p), p) for p in paths]),
+            held=json.dumps(list(versions)),
+        )
+        return {path for (path,) in rows}
 
     def has_kept(self, before_ms: int, number_max: int) -> bool:
         """Returns whether the number keeps a file that would be collectable otherwise."""
@@ -226,8 +238,8 @@ class CollectionQueries(VersionReader):
             file = data_file_from_columns(columns)
             yield UnneededFile(file, unreferenced, time_ms, bool(is_collecting), bool(has_deleted))
 
-    def holds(self) -> list[Hold]:
-        """Returns every hold, also expired ones, oldest version first."""
+    def logged_holds(self) -> list[Hold]:
+        """Returns the holds that older versions of Sleeper wrote into the log."""
         rows = self.rows("SELECT id, owner, version, expiry FROM holds ORDER BY version, id")
         return [Hold(*row) for row in rows]
 
@@ -235,7 +247,9 @@ class CollectionQueries(VersionReader):
         """Returns name, cursor key and start of every follower."""
         return self.rows("SELECT name, cursor_key, start FROM followers ORDER BY name")
 
-    def _unreferenced(self, condition: str, **parameters: int | None) -> list[CollectableFile]:
+    def _unreferenced(
+        self, condition: str, **parameters: int | str | None
+    ) -> list[CollectableFile]:
         rows = self.rows(
             "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
             f" WHERE unreferenced IS NOT NULL AND {condition}"

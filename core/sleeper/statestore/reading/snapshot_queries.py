@@ -87,19 +87,19 @@ class SnapshotQueries(VersionReader):
         row: int | None = self.row("SELECT max(begun) FROM snapshot_versions")[0]
         return row
 
-    def check_not_expired(self) -> None:
-        """Raises InvalidRequestError if the version is within an expired one."""
-        if fault := expired_fault(self.version, self._find_row()):
-            raise InvalidRequestError(fault)
+    def find_expiry_fault(self, version: int) -> str | None:
+        """Returns why a version is not readable if it is within an expired one."""
+        return expired_fault(version, self._find_row(version))
 
     def check_has_rows(self) -> None:
         """Raises InvalidRequestError if the table has no rows to read at the version."""
-        if fault := missing_fault(self._find_row()):
+        if fault := missing_fault(self._find_row(self.version)):
             raise InvalidRequestError(fault)
 
-    def _find_row(self) -> tuple[int, int, int, int] | None:
+    def _find_row(self, version: int) -> tuple[int, int, int, int] | None:
         row: tuple[int, int, int, int] | None = self.row(
             "SELECT number, ended, expired, expired_time FROM snapshot_versions"
-            " WHERE number <= :n ORDER BY number DESC LIMIT 1"
+            " WHERE number <= :number ORDER BY number DESC LIMIT 1",
+            number=version,
         )
         return row

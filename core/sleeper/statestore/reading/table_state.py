@@ -1,6 +1,7 @@
 """A table's state at one version."""
 
 import sqlite3
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -44,23 +45,31 @@ class TableState:
     newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and
     `collection` query the newest state.
 
-    InvalidRequestError if the version is below the horizon, in an expired version of a snapshot
-    table, or not reached yet, or the time is before that of the oldest readable version;
-    NotFoundError if the table was not initialised.
+    A version below the horizon is readable if one of the `held` versions is at or below it, and
+    one in an expired version of a snapshot table if it is held itself.
+
+    InvalidRequestError if the version is not readable, or not reached yet, or the time is before
+    that of the oldest readable version; NotFoundError if the table was not initialised.
     """
 
-    def __init__(self, connection: sqlite3.Connection, version: Version | None = None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        version: Version | None = None,
+        held: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         (
             self.number,
             self.time_ms,
             self.horizon,
+            self.forgotten_below,
             dimensions,
             self.orphan_age_ms,
             self.run_bar_ms,
             table_type,
         ) = connection.execute(
-            "SELECT number, time, horizon, dimensions, orphan_age, run_bar, table_type"
-            " FROM position"
+            "SELECT number, time, horizon, forgotten_below, dimensions, orphan_age, run_bar,"
+            " table_type FROM position"
         ).fetchone()
         if dimensions == 0:
             raise NotFoundError("the table has no state: it was not initialised")
@@ -68,19 +77,14 @@ class TableState:
         if isinstance(version, PointInTime):
             version = self._find_version(connection, version)
         self.version = self.number if version is None else version
-        if self.version < self.oldest_version:
-            raise InvalidRequestError(
-                f"version {version} is no longer readable: the oldest readable version is "
-                f"{self.oldest_version}"
-            )
         if self.version > self.number:
             raise InvalidRequestError(
                 f"version {version} does not exist yet: the newest is {self.number}"
             )
         self.is_snapshot_table: bool = table_type == SNAPSHOT_TABLE
         self.snapshots = SnapshotQueries(connection, self.version, dimensions)
-        if self.is_snapshot_table:
-            self.snapshots.check_not_expired()
+        self._held = held
+        self._check_readable()
         self._reader = VersionReader(connection, self.version, dimensions)
         self.partitions = PartitionQueries(connection, self.version, dimensions)
         self.files = FileQueries(connection, self.version, dimensions)
@@ -89,6 +93,28 @@ class TableState:
         self.jobs = JobQueries(connection, self.version, dimensions)
         self.history = HistoryQueries(connection, self.version, dimensions)
         self.collection = CollectionQueries(connection, self.version, dimensions)
+
+    def _check_readable(self) -> None:
+        if self.version < self.oldest_version:
+            is_kept = self.version >= max(self.forgotten_below, 1)
+            if not is_kept or not any(each <= self.version for each in self._held()):
+                raise InvalidRequestError(self._passed_fault(self.version))
+        fault = self._find_expiry_fault(self.version)
+        if fault is not None and self.version not in self._held():
+            raise InvalidRequestError(fault)
+
+    def _passed_fault(self, version: int) -> str:
+        return (
+            f"version {version} is no longer readable: the oldest readable version is "
+            f"{self.oldest_version}"
+        )
+
+    def _find_expiry_fault(self, version: int) -> str | None:
+        return self.snapshots.find_expiry_fault(version) if self.is_snapshot_table else None
+
+    def close(self) -> None:
+        """Forgets where holds come from, so that a state that somebody keeps keeps no store."""
+        self._held = tuple
 
     def query(self, kind: type[Q]) -> Q:
         """Returns queries of the version, of another kind."""
@@ -131,7 +157,18 @@ class TableState:
 
     def at(self, version: int) -> "TableState":
         """Returns the state at another version, valid as long as this one."""
-        return TableState(self._reader.connection, version)
+        return TableState(self._reader.connection, version, self._held)
+
+    def find_fault(self, version: int) -> str | None:
+        """Returns why no read may begin at or after a version, whatever is held; None if one may.
+
+        At version 0, before the table's first transaction, only a read of changes begins.
+        """
+        if version > self.number:
+            return f"version {version} does not exist yet: the newest is {self.number}"
+        if version < self.horizon:
+            return self._passed_fault(version)
+        return self._find_expiry_fault(version)
 
     def last_number_at(self, time_ms: int) -> int | None:
         """Returns the number of the last transaction at or before the time.

@@ -11,7 +11,12 @@ from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.change_schema import ChangeSchema
 from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
-from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import (
+    BarRuns,
+    CollectFiles,
+    FilesCollected,
+    RaiseHorizon,
+)
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
     CommitCompaction,
@@ -61,6 +66,7 @@ KINDS: dict[str, type[Transaction]] = {
         CommitCompaction,
         SplitPartition,
         MarkUnsplittable,
+        RaiseHorizon,
         CollectFiles,
         FilesCollected,
         CreateHold,

@@ -1,4 +1,4 @@
-"""Garbage collection: two steps around the deletion of objects, and a bar for orphans."""
+"""Garbage collection: the horizon, two steps around the deletion of objects, a bar for orphans."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -18,19 +18,68 @@ from sleeper.statestore.transactions.transaction import (
 )
 
 
+def find_horizon_fault(
+    fold: Fold, horizon: int, cursors: tuple[tuple[str, int], ...], passed: tuple[str, ...]
+) -> str | None:
+    """Returns why the horizon cannot be raised; None if it can.
+
+    `cursors` are the followers' positions by cursor key, as the collector read them; they only move
+    forward, so having read them earlier is safe. `passed` are the cursor keys of followers that
+    keep no changes, because they have not read for too long.
+    """
+    if horizon > fold.number:
+        return f"horizon {horizon} is beyond the newest version {fold.number}"
+    hold = fold.row(
+        "SELECT id, owner, version FROM holds WHERE expiry > ? AND version < ?"
+        " ORDER BY version LIMIT 1",
+        (fold.time_ms, horizon),
+    )
+    if hold:
+        return f"hold {hold[0]} of {hold[1]} keeps version {hold[2]}, below {horizon}"
+    if fold.is_snapshot_table:
+        return None  # its followers skip versions that expired
+    positions = dict(cursors)
+    for name, cursor_key, start in fold.rows("SELECT name, cursor_key, start FROM followers"):
+        position = max(start, positions.get(cursor_key, 0))
+        if position < horizon and cursor_key not in passed:
+            return f"follower {name} is at version {position}, below {horizon}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseHorizon(Transaction):
+    """Lets no read begin at a version below the horizon, except at one that a hold keeps.
+
+    A collector commits it before it reads the holds for the last time. See `find_horizon_fault`.
+    """
+
+    kind: ClassVar[str] = "raise_horizon"
+    remembered: ClassVar[bool] = False
+    horizon: int
+    cursors: tuple[tuple[str, int], ...] = ()
+    passed: Annotated[tuple[str, ...], Member(optional=True)] = ()
+
+    def validate(self, fold: Fold) -> Verdict:
+        if self.horizon <= fold.horizon:
+            return already_done(f"the horizon is {fold.horizon}")
+        fault = find_horizon_fault(fold, self.horizon, self.cursors, self.passed)
+        return refused(fault) if fault else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.horizon = self.horizon
+
+
 @dataclass(frozen=True, slots=True)
 class CollectFiles(Transaction):
-    """Step one: removes files without references, and raises the horizon.
+    """Step one: removes files without references, and forgets versions below the horizon.
 
     `horizon` is at least the number at which the last of them lost its last reference, except for
-    files that only expired versions of a snapshot table need.
-    `cursors` are the followers' positions by cursor key, as the collector read them; they
-    only move forward, so having read them earlier is safe. `passed` are the cursor keys of
-    followers that keep no changes, because they have not read for too long. After this entry the
+    files that only expired versions of a snapshot table need, and no hold keeps a version below.
+    See `find_horizon_fault` for the other members. After this entry the
     objects may be deleted; a file stays *collecting* until step two, so that a collector that
     dies in between is followed by one that deletes again. The key files of deletes that no
-    readable version needs any more become *collecting* too. Without paths it only raises the
-    horizon, so that deletes that no file needs are forgotten.
+    readable version needs any more become *collecting* too. Without paths it only forgets, such as
+    deletes that no file needs.
     """
 
     kind: ClassVar[str] = "collect_files"
@@ -41,8 +90,6 @@ class CollectFiles(Transaction):
     passed: Annotated[tuple[str, ...], Member(optional=True)] = ()
 
     def validate(self, fold: Fold) -> Verdict:
-        if self.horizon > fold.number:
-            return refused(f"horizon {self.horizon} is beyond the newest version {fold.number}")
         live = 0
         for path in self.paths:
             file = find_file(fold, path)
@@ -58,18 +105,21 @@ class CollectFiles(Transaction):
                     f"horizon of at least that version, not {self.horizon})"
                 )
             live += 1
-        if not live and (self.paths or self.horizon <= fold.horizon):
+        if not live and (self.paths or self.horizon <= fold.forgotten_below):
             return already_done("the files were already collected")
-        fault = self._find_horizon_fault(fold)
+        fault = find_horizon_fault(fold, self.horizon, self.cursors, self.passed)
         return refused(fault) if fault else APPLY
 
     def effect(self) -> Effect:
         return Effect(files=len(self.paths))
 
     def apply(self, fold: Fold) -> None:
-        horizon_before, fold.horizon = fold.horizon, max(fold.horizon, self.horizon)
+        # An entry of an older version raises the horizon too.
+        fold.horizon = max(fold.horizon, self.horizon)
+        forgotten_before = fold.forgotten_below
+        fold.forgotten_below = max(forgotten_before, self.horizon)
         fold.run("DELETE FROM holds WHERE expiry <= ?", (fold.time_ms,))
-        fold.run("DELETE FROM entry_times WHERE last < ?", (fold.horizon,))
+        fold.run("DELETE FROM entry_times WHERE last < ?", (fold.forgotten_below,))
         collected = []
         for path in self.paths:
             file = find_file(fold, path)
@@ -77,28 +127,11 @@ class CollectFiles(Transaction):
                 fold.run(
                     "UPDATE files SET collecting = ? WHERE key = ?", (fold.next_number, file.key)
                 )
-                # no readable version has them
+                # no version that anyone may read has them
                 fold.run("DELETE FROM refs WHERE file = ?", (file.key,))
                 collected.append(file.key)
         forget_versions(fold)
-        forget_deletes(fold, horizon_before, collected)
-
-    def _find_horizon_fault(self, fold: Fold) -> str | None:
-        hold = fold.row(
-            "SELECT id, owner, version FROM holds WHERE expiry > ? AND version < ?"
-            " ORDER BY version LIMIT 1",
-            (fold.time_ms, self.horizon),
-        )
-        if hold:
-            return f"hold {hold[0]} of {hold[1]} keeps version {hold[2]}, below {self.horizon}"
-        if fold.is_snapshot_table:
-            return None  # its followers skip versions that expired
-        cursors = dict(self.cursors)
-        for name, cursor_key, start in fold.rows("SELECT name, cursor_key, start FROM followers"):
-            position = max(start, cursors.get(cursor_key, 0))
-            if position < self.horizon and cursor_key not in self.passed:
-                return f"follower {name} is at version {position}, below {self.horizon}"
-        return None
+        forget_deletes(fold, forgotten_before, collected)
 
 
 @dataclass(frozen=True, slots=True)
