@@ -29,6 +29,7 @@ from stacks.constructs.permissions import (
     commit,
     count_all,
     find_tables,
+    hold,
     read_objects,
     read_queries,
     read_results,
@@ -115,6 +116,7 @@ def _ingest_directly(deployment: Deployment) -> list[Permission]:
     return [
         *read_state(deployment),
         *commit(deployment),
+        *hold(deployment),
         *track(deployment),
         *read_sources(deployment),
         upload_files(deployment),

@@ -16,6 +16,7 @@ from stacks.constructs.permissions import (
     change_table_index,
     commit,
     delete_objects,
+    hold,
     read_state,
     trim_logs,
 )
@@ -44,7 +45,11 @@ class GarbageCollectionStack(cdk.NestedStack):
                 queue="garbage_collection",
                 handler="collect_garbage",
                 every_minutes=deployment.get(COLLECTION_PERIOD_MINUTES),
-                permissions=[*commit(deployment), delete_objects(deployment, DATA)],
+                permissions=[
+                    *commit(deployment),
+                    *hold(deployment),
+                    delete_objects(deployment, DATA),
+                ],
             ),
             "Orphans": Operation(
                 queue="orphan_collection",

@@ -24,6 +24,7 @@ from stacks.constructs.permissions import (
     change_table_index,
     commit,
     count_all,
+    hold,
     list_dead_letters,
     read_objects,
     read_queries,
@@ -92,7 +93,7 @@ class HttpApiStack(cdk.NestedStack):
 def _permissions(deployment: Deployment) -> list[Permission]:
     allowed = [
         *read_state(deployment),
-        *commit(deployment),
+        *hold(deployment),
         *track(deployment),
         read_objects(deployment, DATA),
         count_all(deployment),

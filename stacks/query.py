@@ -25,7 +25,7 @@ from stacks.constructs.permissions import (
     DATA,
     RESULTS_QUEUE,
     Permission,
-    commit,
+    hold,
     read_objects,
     read_state,
     send,
@@ -78,8 +78,7 @@ def _receiver(
         code=FunctionCode(handler, in_image=True),
         permissions=[
             *read_state(deployment),
-            # Holds are entries of the log.
-            *commit(deployment),
+            *hold(deployment),
             read_objects(deployment, DATA),
             *use_table(deployment, QUERY_TRACKER, RECENT),
             *_publish(deployment),

@@ -1,10 +1,10 @@
-"""The transaction logs, the trackers, and the snapshots of tables' states."""
+"""The transaction logs, the holds, the trackers, and the snapshots of tables' states."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
+from sleeper.properties.deployed import HOLDS, JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
 from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
@@ -37,6 +37,7 @@ class StateStoreStack(cdk.NestedStack):
         followed = any(stack.follows_logs for stack in chosen_stacks(deployment))
         log = make_table(self, "Log", deployment, TRANSACTION_LOG, has_stream=followed)
         self.log_stream = log.table_stream_arn
+        make_table(self, "Holds", deployment, HOLDS)
         make_table(self, "JobTracker", deployment, JOB_TRACKER)
         make_table(self, "TaskTracker", deployment, TASK_TRACKER)
         PerTableOperation(

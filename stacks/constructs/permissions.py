@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 
 from sleeper.properties.deployed import (
     CONFIG,
+    HOLDS,
     JOB_TRACKER,
     QUERY_RESULTS,
     QUERY_TRACKER,
@@ -79,8 +80,14 @@ def read_state(deployment: Deployment) -> list[Permission]:
         *find_tables(deployment),
         Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
         Permission(_READ_ITEMS, [deployment.table_arn(TRANSACTION_LOG)]),
+        Permission(("dynamodb:Query",), [deployment.table_arn(HOLDS)]),
         read_objects(deployment, STATE, LOG_BODIES),
     ]
+
+
+def hold(deployment: Deployment) -> list[Permission]:
+    """Allows keeping versions of tables readable, without any change of their logs."""
+    return [Permission((*_WRITE_ITEMS, _DELETE_ITEMS), [deployment.table_arn(HOLDS)])]
 
 
 def commit(deployment: Deployment) -> list[Permission]:

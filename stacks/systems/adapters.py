@@ -27,6 +27,7 @@ from stacks.constructs.permissions import (
     commit,
     count,
     find_tables,
+    hold,
     objects_in,
     read_objects,
     read_secrets,
@@ -107,6 +108,7 @@ def _task_kind(deployment: Deployment, runs: JobQueue, spark: Sequence[Permissio
         starts_every_minutes=deployment.get(ADAPTER_PERIOD_MINUTES),
         permissions=[
             *commit(deployment),
+            *hold(deployment),
             *track(deployment),
             *read_sources(deployment),
             *_read_adapters(deployment),

@@ -15,7 +15,7 @@ from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     DATA,
     Permission,
-    commit,
+    hold,
     objects_in,
     read_objects,
     read_state,
@@ -59,7 +59,7 @@ class AthenaStack(SystemStack):
             FunctionCode(f"athena_{name.lower()}", in_image=True),
             permissions=[
                 *read_state(deployment),
-                *commit(deployment),
+                *hold(deployment),
                 read_objects(deployment, DATA),
                 *more,
             ],

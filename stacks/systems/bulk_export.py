@@ -13,7 +13,7 @@ from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import (
     DATA,
     Permission,
-    commit,
+    hold,
     read_objects,
     receive,
     track,
@@ -47,8 +47,7 @@ class BulkExportStack(SystemStack):
                 size=TaskSize.read(deployment, EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB),
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[
-                    # Holds are entries of the log.
-                    *commit(deployment),
+                    *hold(deployment),
                     *track(deployment),
                     *_write_exports(deployment),
                     read_objects(deployment, DATA),

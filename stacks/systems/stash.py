@@ -26,8 +26,8 @@ from stacks.constructs.metric import Chart, chart_metric, kind_metric
 from stacks.constructs.permissions import (
     DATA,
     Permission,
-    commit,
     count,
+    hold,
     objects_in,
     read_objects,
     read_sketches,
@@ -72,8 +72,7 @@ class StashStack(SystemStack):
             FunctionCode(_ADVANCE, in_image=True),
             permissions=[
                 *read_state(deployment),
-                # Holds are entries of the log.
-                *commit(deployment),
+                *hold(deployment),
                 *_advance_stashes(deployment),
                 read_sketches(deployment),
                 count(deployment, _KIND),

@@ -352,7 +352,6 @@ def test_queries_may_write_only_results(example: Synthesis) -> None:
         "leaf-partition-query",
         "query-results*",
         "query-results-${AWS::AccountId}/query-*",
-        "table-data-${AWS::AccountId}/*/log/*",
     ]
 
 
@@ -456,7 +455,7 @@ def test_items_of_trackers_only_expire(example: Synthesis, platforms: Synthesis)
     }
     deletable = {table for action, table in allowed if action in deletes}
     indexes = {"table-index-by-id", "table-index-by-name", "table-index-by-online"}
-    assert deletable == {*indexes, "transaction-log", "export-queues"}
+    assert deletable == {*indexes, "transaction-log", "export-queues", "holds"}
     # Indexes change in transactions, and logs are trimmed in batches.
     assert ("dynamodb:BatchWriteItem", "table-index-by-id") not in allowed
     assert ("dynamodb:DeleteItem", "transaction-log") not in allowed
@@ -520,6 +519,23 @@ def test_clients_that_commit_themselves_are_those_that_can_change_any_row(
     appends = ("dynamodb:PutItem", "transaction-log")
     committing = {role for role, found in _client_permissions(example).items() if appends in found}
     assert committing == {"IngestDirect", "Admin"}
+
+
+def test_what_only_reads_cannot_write_logs(example: Synthesis, platforms: Synthesis) -> None:
+    writers = {
+        where
+        for synthesis in (example, platforms)
+        for where, statement in synthesis.statements()
+        if {"dynamodb:PutItem", "dynamodb:UpdateItem"} & set(as_list(statement["Action"]))
+        for resource in as_list(statement.get("Resource", ()))
+        if _text(resource).endswith("transaction-log")
+    }
+    reading = ("Query/", "Athena/", "Adjunct/", "BulkExport/", "Stash/", "WebSocket/")
+    assert writers
+    assert not [where for where in writers if where.startswith(reading)]
+    assert {where.split("/")[1] for where in writers if where.startswith("HttpApi/")} <= {
+        where.split("/")[1] for where in writers if where.startswith("HttpApi/AddTable")
+    }
 
 
 def test_results_can_be_kept_from_the_role_of_queries(

@@ -11,7 +11,7 @@ from sleeper.properties.instance import VPC
 from stacks.constructs.permissions import (
     DATA,
     Permission,
-    commit,
+    hold,
     read_objects,
     read_secrets,
     read_state,
@@ -39,8 +39,7 @@ def fill_stores(deployment: Deployment, stores: Sequence[StoreDefinition]) -> li
 
 
 def _read_tables(deployment: Deployment) -> list[Permission]:
-    # A hold on the version that is loaded is an entry of the log.
-    return [*read_state(deployment), *commit(deployment), read_objects(deployment, DATA)]
+    return [*read_state(deployment), *hold(deployment), read_objects(deployment, DATA)]
 
 
 def _read_input(

@@ -14,6 +14,7 @@ from stacks.constructs.permissions import (
     Permission,
     commit,
     delete_items,
+    hold,
     objects_in,
     read_objects,
     read_secrets,
@@ -48,8 +49,9 @@ def follow_logs(deployment: Deployment) -> list[Permission]:
     actions = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
     return [
         *read_state(deployment),
-        # Cursors and holds are items and entries of the log.
+        # Cursors are items of the log.
         *commit(deployment),
+        *hold(deployment),
         read_objects(deployment, DATA),
         Permission(actions, [stream], "a stream is named after its creation"),
         Permission(("dynamodb:ListStreams",), ["*"], "listing streams does not support resources"),
@@ -62,6 +64,7 @@ def export(deployment: Deployment) -> list[Permission]:
     permissions = [
         *read_state(deployment),
         *commit(deployment),
+        *hold(deployment),
         *track(deployment),
         read_objects(deployment, DATA),
         write_objects(deployment, DATA),
