@@ -97,8 +97,8 @@ BUGS = (
         "the collector finds the files that no hold needs",
         Mutation(
             f"{_COLLECTION}:find_claims",
-            "for hold in store.holds.unexpired()",
-            "for hold in store.holds.unexpired()[:0]",
+            "holds = store.holds.unexpired()",
+            "holds = store.holds.unexpired()[:0]",
         ),
         (rules.COLLECTED, rules.ERROR),
         BOTH,

@@ -89,13 +89,13 @@ class LocalInstance:
     def open_to_check(self) -> Instance:
         """Opens the instance for checks, without faults and without changes."""
         self._writable.clear()
-        for name in ("instance.db", "export-queues.db"):
+        for name in ("instance.db", "export-queues.db", "holds.db"):
             self._keep_writable(self.folder / name)
         instance = open_local_instance(self.folder, read_only=True)
 
         def state(table_id: TableId) -> Any:
-            self._keep_writable(self.folder / "export-queues.db")
-            self._keep_writable(self.folder / table_id / "state.db")
+            for name in ("export-queues.db", "holds.db", f"{table_id}/state.db"):
+                self._keep_writable(self.folder / name)
             return instance.tables.state(table_id)
 
         return replace(instance, tables=replace(instance.tables, state=state))

@@ -132,6 +132,18 @@ def test_a_hold_during_an_expiry_keeps_its_rows(table: StateTable) -> None:
     assert [version.number for version in versions(other)] == [third]
 
 
+def test_a_floor_during_an_expiry_keeps_the_versions_from_its_own_on(table: StateTable) -> None:
+    first, second, third = load(table, "a"), load(table, "b"), load(table, "c")
+    load(table, "d")
+    other = table.another_store()
+    table.log.before_next_append = lambda: other.holds.write_floor("f", "reads", second, 60)
+    report = expire_versions(table.store, NEWEST, table.clock)
+    assert [each.version.number for each in report.expired] == [third, second, first]
+    assert collect(table) == ["a"]
+    other.holds.release(["f"])
+    assert collect(table) == ["b", "c"]
+
+
 def test_a_hold_before_an_expiry_keeps_its_version(table: StateTable) -> None:
     first, second = load(table, "a"), load(table, "b")
     load(table, "c")

@@ -21,6 +21,7 @@ from sleeper.garbage_collection.service import collect_table, expire_table_versi
 from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
 from sleeper.opening import open_instance
 from sleeper.partitions.region import Range, Region
+from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.query.sql.service import open_sql
@@ -117,6 +118,8 @@ def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main(where: str, role: str, stop: Path) -> None:
+    # A floor keeps all versions from its own on, and moves on too seldom for a short test.
+    VersionHold.under_floor_seconds = 0.0
     hammer = Hammer(where)
     roles: dict[str, list[Callable[[int], int]]] = {
         "load": [hammer.load],

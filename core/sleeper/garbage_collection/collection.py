@@ -27,7 +27,8 @@ class Claims:
     """The limit of the horizon, and `lowest`, the hold, follower or retention that sets it, if any.
 
     `cursors` are the followers' positions by cursor key, and `passed` the cursor keys of those that
-    may be passed, for the entry that collects. `held` are the versions of holds.
+    may be passed, for the entry that collects. `held` are the versions of holds, `floor` is the
+    lowest of those that are floors.
     """
 
     horizon_max: int
@@ -35,6 +36,7 @@ class Claims:
     cursors: tuple[tuple[str, int], ...]
     passed: tuple[str, ...] = ()
     held: tuple[int, ...] = ()
+    floor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     followers = store.followers()
     holds = store.holds.unexpired()
     held = tuple(hold.version for hold in holds)
+    lowest_floor = min((hold.version for hold in holds if hold.is_floor), default=None)
     claims = [
         (hold.version, f"hold {hold.id} of {hold.owner} at version {hold.version}")
         for hold in holds
@@ -91,7 +94,7 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     if not claims:
         return Claims(number, None, cursors)
     version, lowest = min(claims)
-    return Claims(min(number, version), lowest, cursors, passed, held)
+    return Claims(min(number, version), lowest, cursors, passed, held, lowest_floor)
 
 
 def raise_horizon(store: StateStore, horizon: int, claims: Claims) -> str | None:
@@ -292,7 +295,9 @@ class _Collector:
         claims = find_claims(self.store, now_ms, self.retention)
         before_ms, number = now_ms - self.delay_ms, claims.horizon_max
         with self.store.reading() as state:
-            files = state.collection.unreferenced(before_ms, limit, number, claims.held)
+            files = state.collection.unreferenced(
+                before_ms, limit, number, claims.held, claims.floor
+            )
             is_blocked = state.collection.has_kept(before_ms, number)
         self.report.blocker = claims.lowest if is_blocked else None
         return claims, files

@@ -125,7 +125,8 @@ def open_local_instance(
     properties = local.properties()
     open_root = ReadOnlyRoot if read_only else DataRoot
     root = open_root(local.folder)
-    states = _open_states(local, root, clock, read_only)
+    holds = Database(local.folder / HOLDS_FILE, read_only=read_only)
+    states = _open_states(local, holds, root, clock)
     ports = SystemPorts(
         {each.name: each.local_port for each in systems() if each.local_port is not None},
         lambda open_port: open_port(local.folder, clock, read_only),
@@ -144,6 +145,7 @@ def open_local_instance(
     def close() -> None:
         enricher.close()
         states.close()
+        holds.close()
         ports.close()
         local.close()
 
@@ -302,9 +304,9 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
 
 
 def _open_states(
-    local: InstanceFolder, root: DataRoot, clock: Clock, read_only: bool
+    local: InstanceFolder, holds: Database, root: DataRoot, clock: Clock
 ) -> OpenStates:
-    holds = Database(local.folder / HOLDS_FILE, read_only=read_only)
+    read_only = local.database.read_only
 
     def open_state(table_id: TableId) -> StateStore:
         local.check_state_exists(table_id)

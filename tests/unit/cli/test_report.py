@@ -94,9 +94,9 @@ def test_holds_and_followers_are_listed_and_removed(full: Sleeper, tmp_path: Pat
     (hold,) = full("hold", "list", "cities", "--output", "json").rows
     assert (hold["hold"], hold["owner"], hold["version"]) == ("h1", "me", 2)
     (follower,) = full("follower", "list", "cities", "--output", "json").rows
-    assert (follower["follower"], follower["position"], follower["lag"]) == ("feed", 3, 3)
+    assert (follower["follower"], follower["position"], follower["lag"]) == ("feed", 3, 2)
     (row,) = full("report", "state", "--output", "json").rows
-    assert (row["number"], row["holds"], row["followers"], row["lag"]) == (6, 1, 1, 3)
+    assert (row["number"], row["holds"], row["followers"], row["lag"]) == (5, 1, 1, 2)
 
     assert full("follower", "delete", "cities", "feed").status == 0
     assert full("follower", "list", "cities", "--output", "json").rows == []

@@ -154,17 +154,22 @@ class CollectionQueries(VersionReader):
         limit: int,
         number_max: int | None = None,
         held: Sequence[int] = (),
+        floor: int | None = None,
     ) -> list[CollectableFile]:
         """Returns files whose last reference went at or before that time, longest ago first.
 
         With a number, those without a reference since the number, and those that only expired
-        versions of a snapshot table need. Without files that clones or the `held` versions need.
+        versions of a snapshot table need, below the `floor`, if any. Without files that clones or
+        the `held` versions need.
         """
         return self._unreferenced(
-            f"{_WAITING} AND (:number_max IS NULL OR unreferenced <= :number_max OR {IN_EXPIRED})"
+            f"{_WAITING} AND (:number_max IS NULL OR unreferenced <= :number_max"
+            " OR (unreferenced > (SELECT horizon FROM position)"
+            f" AND (:floor IS NULL OR unreferenced <= :floor) AND {IN_EXPIRED}))"
             + (f" AND NOT {_IS_HELD.format(file='files')}" if held else ""),
             before=before_ms,
             number_max=number_max,
+            floor=floor,
             limit=limit,
             held=json.dumps(list(held)),
         )
