@@ -130,13 +130,17 @@ class Holds:
             raise StateMovedOnError(fault)
 
     def extend(self, hold_id: str, expiry_ms: int) -> None:
-        """Extends a hold that was taken. StateMovedOnError if it expired or was released."""
-        before = self._find(hold_id)
+        """Extends a hold that was taken.
+
+        StateMovedOnError if it was released, or it expired and no read may begin at its version.
+        """
+        before = next((hold for hold in self._port.all() if hold.id == hold_id), None)
         if before is None:
             raise StateMovedOnError(f"hold {hold_id} does not exist: it expired or was released")
         if before.expiry_ms < expiry_ms:
             self._extend(before, expiry_ms)
-        # Until a hold expires, every collector sees it, so its version is kept.
+        # Until a hold expires, every collector sees it, so its version is kept. One that expired
+        # is like a new one.
         if self._moment_ms() >= before.expiry_ms:
             self.check(before.version)
 

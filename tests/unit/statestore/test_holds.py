@@ -116,11 +116,26 @@ def test_an_expired_hold_ends_after_a_margin(table: Table) -> None:
     assert table.store.holds.all() == []
 
 
-def test_a_reader_that_slept_beyond_its_expiry_fails(table: Table) -> None:
+def test_a_reader_that_slept_beyond_its_expiry_fails_if_a_collection_ran(table: Table) -> None:
     table.hold(seconds=10)
-    table.clock.now_ms += 11_000
+    table.clock.now_ms += 10_000 + MARGIN_MS
+    claims = find_claims(table.store, table.clock.now_ms)
+    assert raise_horizon(table.store, OLD + 1, claims) is None
+    with pytest.raises(StateMovedOnError, match="no longer readable"):
+        table.store.holds.extend("h", table.clock.now_ms + 1)
+    table.clock.now_ms += MARGIN_MS + 1
+    assert table.collect().files == 2
     with pytest.raises(StateMovedOnError, match="expired or was released"):
         table.store.holds.extend("h", table.clock.now_ms + 10_000)
+
+
+def test_a_reader_that_slept_beyond_its_expiry_keeps_a_version_that_is_readable(
+    table: Table,
+) -> None:
+    table.hold(seconds=10)
+    table.clock.now_ms += 10_000 + MARGIN_MS
+    table.store.holds.extend("h", table.clock.now_ms + 10_000)
+    assert table.collect().files == 0
 
 
 @pytest.mark.parametrize("slept_ms", [0, 20_000 + MARGIN_MS])
