@@ -14,9 +14,13 @@ DROP = (0, "")
 
 @dataclass
 class FaultyS3:
-    """Objects by bucket and key. `find_fault` gets method and path: a status and a code of S3."""
+    """Objects by bucket and key. `find_fault` gets method and path: a status and a code of S3.
+
+    `access_keys` are the ids of the access keys of all requests.
+    """
 
     endpoint: str = ""
+    access_keys: list[str] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     find_fault: Callable[[str, str], tuple[int, str] | None] = lambda _method, _path: None
 
@@ -33,6 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path).strip("/")
         length = int(self.headers.get("Content-Length") or 0)
+        signature = self.headers.get("Authorization", "")
+        self.state.access_keys.append(signature.partition("Credential=")[2].partition("/")[0])
         fault = self.state.find_fault(self.command, path)
         self.is_cut = fault == DROP
         if self.is_cut and self.command == "PUT":

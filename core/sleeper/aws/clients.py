@@ -100,15 +100,38 @@ def describe_old_versions(name: str) -> str | None:
     )
 
 
-def _credentials(session: boto3.Session) -> Credentials | None:
-    """Returns the current credentials of a profile, or None if the object store reads its own."""
+@dataclass(frozen=True, slots=True)
+class ProfileCredentials:
+    """Credentials that only boto3 reads, such as those of SSO, an assumed role or a process.
+
+    Implements `sleeper.storage.bucket.CredentialSource`. `profile` is None for the default one.
+    """
+
+    profile: str | None
+
+    def current(self) -> Credentials:
+        """Returns credentials of the profile, which boto3 renews."""
+        with translate_errors("AWS credentials"):
+            frozen = _boto3_credentials(self.profile).get_frozen_credentials()
+        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+
+@functools.cache
+def _boto3_credentials(profile: str | None) -> Any:
+    credentials = boto3.Session(profile_name=profile).get_credentials()
+    if credentials is None:
+        raise NoCredentialsError
+    return credentials
+
+
+def _credentials(session: boto3.Session) -> ProfileCredentials | None:
+    """Returns the source of a profile's credentials, or None if the object store has its own."""
     credentials = session.get_credentials()
     if credentials is None:
         raise NoCredentialsError
     if credentials.method in _OBJECT_STORE_METHODS:
         return None
-    frozen = credentials.get_frozen_credentials()
-    return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+    return ProfileCredentials(os.environ.get("AWS_PROFILE"))
 
 
 def _retries() -> int:

@@ -29,7 +29,7 @@ from sleeper.query.newest_versions import NewestVersions
 from sleeper.query.sharing import CallSharing
 from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
-from sleeper.storage.bucket import Bucket
+from sleeper.storage.bucket import Bucket, Credentials
 from sleeper.storage.location import DataRoot
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class QueryEngine:
     key_files: KeyFileCache = field(init=False)
     pages: PageReader = field(init=False)
     _session: "SessionContext | None" = None
+    _keys: list[Credentials | None] = field(default_factory=list)
     _marker: Path = field(default_factory=Path)
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
@@ -143,8 +144,14 @@ class QueryEngine:
     @property
     def session(self) -> "SessionContext":
         """The session of key queries. A new one replaces it if its spill folder was deleted."""
-        from sleeper.datafiles.engine.session import limit_footer_cache, open_session
+        from sleeper.datafiles.engine.session import (
+            limit_footer_cache,
+            open_session,
+            register_buckets,
+        )
 
+        buckets = self.settings.engine.buckets
+        keys = [each.credentials.current() if each.credentials else None for each in buckets]
         with self._opening:
             if self._session is None or not self._marker.exists():
                 session = open_session(self.settings.engine)
@@ -152,6 +159,9 @@ class QueryEngine:
                 marker = self._new_marker()
                 weakref.finalize(session, marker.unlink, missing_ok=True)
                 self._session, self._marker = session, marker
+            elif keys != self._keys:
+                register_buckets(self._session, buckets)
+            self._keys = keys
             return self._session
 
     def merge(self, request: MergeRequest) -> Iterator[pa.RecordBatch]:

@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from obstore.store import S3Store
@@ -17,7 +17,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.retries import count_retries, retry_seconds
 
 if TYPE_CHECKING:
-    from obstore.store import BackoffConfig, RetryConfig
+    from obstore.store import BackoffConfig, RetryConfig, S3Credential
 
 # A wait is random between the first one and `base` times the last one, so it grows by half of
 # `base`. With the default base of 2 it hardly grows: ten retries take three seconds.
@@ -28,6 +28,9 @@ _BACKOFF: BackoffConfig = {
 }
 # Requests that are slow before they fail are retried as well, up to this time.
 _RETRY_SECONDS_MIN = 40.0
+# A client asks for renewed credentials when half of this is over. boto3 renews them when they last
+# for another ten minutes only.
+_CREDENTIALS_MINUTES = 10
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SCHEMES = ("s3://", "s3a://")
 
@@ -72,6 +75,18 @@ class Credentials:
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
 
+    def current(self) -> Credentials:
+        """Returns these."""
+        return self
+
+
+class CredentialSource(Protocol):
+    """Credentials that are renewed before they expire. Hashable, safe for threads."""
+
+    def current(self) -> Credentials:
+        """Returns credentials that are valid for ten minutes at least."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
@@ -86,7 +101,7 @@ class Bucket:
     prefix: str = ""
     region: str | None = None
     endpoint: str | None = None
-    credentials: Credentials | None = None
+    credentials: Credentials | CredentialSource | None = None
 
     @property
     def server(self) -> str | None:
@@ -116,18 +131,32 @@ def open_bucket(bucket: Bucket) -> S3Store:
         more["region"] = bucket.region
     if bucket.server is not None:
         more["endpoint"] = bucket.server
-    if bucket.credentials is not None:
-        more["access_key_id"] = bucket.credentials.access_key_id
-        more["secret_access_key"] = bucket.credentials.secret_access_key
-        if bucket.credentials.session_token is not None:
-            more["session_token"] = bucket.credentials.session_token
+    source, renewal = bucket.credentials, None
+    if isinstance(source, Credentials):
+        more["access_key_id"] = source.access_key_id
+        more["secret_access_key"] = source.secret_access_key
+        if source.session_token is not None:
+            more["session_token"] = source.session_token
+    elif source is not None:
+        renewal = partial(_current_credential, source)
     return S3Store(
         bucket.name,
         prefix=bucket.prefix or None,
         client_options={"allow_http": bucket.allows_http} if bucket.allows_http else None,
         retry_config=retry_config(),
+        credential_provider=renewal,
         **more,  # type: ignore[arg-type]
     )
+
+
+def _current_credential(source: CredentialSource) -> S3Credential:
+    keys = source.current()
+    return {
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+        "token": keys.session_token,
+        "expires_at": datetime.now(UTC) + timedelta(minutes=_CREDENTIALS_MINUTES),
+    }
 
 
 def retry_config() -> RetryConfig:

@@ -66,9 +66,12 @@ def create_session(config: SessionConfig, settings: EngineSettings) -> SessionCo
 
 
 def register_buckets(session: SessionContext, buckets: Iterable[Bucket]) -> None:
-    """Allows the session to read objects of the buckets."""
+    """Allows the session to read objects of the buckets, with their credentials of now.
+
+    The engine does not renew those of a profile, so a longer use of a session calls this again.
+    """
     for bucket in buckets:
-        keys = bucket.credentials
+        keys = bucket.credentials.current() if bucket.credentials else None
         store = AmazonS3(
             bucket.name,
             region=bucket.region,
