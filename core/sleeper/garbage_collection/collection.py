@@ -1,8 +1,7 @@
 """Collects the files of one table that have lost their last reference."""
 
 import logging
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, system_clock
@@ -15,7 +14,8 @@ from sleeper.properties.table import (
     HISTORY_RETENTION,
 )
 from sleeper.properties.values import TableProperties
-from sleeper.statestore.reading.newest_queries import CollectableFile
+from sleeper.statestore.holds import Hold
+from sleeper.statestore.reading.newest_queries import CollectableFile, Versions
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected, RaiseHorizon
@@ -27,16 +27,14 @@ class Claims:
     """The limit of the horizon, and `lowest`, the hold, follower or retention that sets it, if any.
 
     `cursors` are the followers' positions by cursor key, and `passed` the cursor keys of those that
-    may be passed, for the entry that collects. `held` are the versions of holds, `floor` is the
-    lowest of those that are floors.
+    may be passed, for the entry that collects. `held` are the versions that holds keep.
     """
 
     horizon_max: int
     lowest: str | None
     cursors: tuple[tuple[str, int], ...]
     passed: tuple[str, ...] = ()
-    held: tuple[int, ...] = ()
-    floor: int | None = None
+    held: tuple[Versions, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,6 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     """
     followers = store.followers()
     holds = store.holds.unexpired()
-    held = tuple(hold.version for hold in holds)
-    lowest_floor = min((hold.version for hold in holds if hold.is_floor), default=None)
     claims = [
         (hold.version, f"hold {hold.id} of {hold.owner} at version {hold.version}")
         for hold in holds
@@ -74,7 +70,7 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     with store.reading() as state:
         if state.is_snapshot_table:
             followers = []
-        number = state.number
+        number, held = state.number, held_versions(state, holds)
         if retention.versions_ms is not None:
             version = _oldest_since(state, now_ms - retention.versions_ms)
             claims.append((version, f"{HISTORY_RETENTION.name}, which retains version {version}"))
@@ -94,7 +90,20 @@ def find_claims(store: StateStore, now_ms: int, retention: Retention = NO_RETENT
     if not claims:
         return Claims(number, None, cursors)
     version, lowest = min(claims)
-    return Claims(min(number, version), lowest, cursors, passed, held, lowest_floor)
+    return Claims(min(number, version), lowest, cursors, passed, held)
+
+
+def held_versions(state: TableState, holds: Iterable[Hold]) -> tuple[Versions, ...]:
+    """Returns the versions that the holds keep.
+
+    A floor keeps all since its own. A hold keeps those as well, because holds are shared with reads
+    of later versions; in a snapshot table, only those of the same load.
+    """
+    is_whole = not state.is_snapshot_table
+    return tuple(
+        (h.version, None if is_whole or h.is_floor else state.snapshots.find_end(h.version))
+        for h in holds
+    )
 
 
 def raise_horizon(store: StateStore, horizon: int, claims: Claims) -> str | None:
@@ -114,17 +123,15 @@ def leave_held(
     A hold that is not read here was written later, so its reader finds the horizon and gives up.
     """
     holds = store.holds.unexpired()
-    versions = [hold.version for hold in holds]
-    # Files of expired versions of a snapshot table may be above the horizon.
-    highest = min((hold.version for hold in holds if hold.is_floor), default=math.inf)
-    lowest = min(versions, default=horizon)
     with store.reading() as state:
-        needed = state.collection.needed([f.path for f in files], versions)
+        needed = state.collection.needed([f.path for f in files], held_versions(state, holds))
+    # The state forgets versions below the last of the files, but none that a hold keeps.
+    lowest = min((hold.version for hold in holds), default=horizon)
     return [
         f
         for f in files
-        if f.path not in needed
-        and f.unreferenced <= (lowest if f.unreferenced <= horizon else highest)
+        # Files of expired versions of a snapshot table may be above the horizon.
+        if f.path not in needed and not lowest < f.unreferenced <= horizon
     ]
 
 
@@ -295,9 +302,7 @@ class _Collector:
         claims = find_claims(self.store, now_ms, self.retention)
         before_ms, number = now_ms - self.delay_ms, claims.horizon_max
         with self.store.reading() as state:
-            files = state.collection.unreferenced(
-                before_ms, limit, number, claims.held, claims.floor
-            )
+            files = state.collection.unreferenced(before_ms, limit, number, claims.held)
             is_blocked = state.collection.has_kept(before_ms, number)
         self.report.blocker = claims.lowest if is_blocked else None
         return claims, files

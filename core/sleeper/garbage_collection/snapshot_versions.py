@@ -86,7 +86,9 @@ def find_versions(
 
 def _keeps(hold: Hold, version: SnapshotVersion) -> bool:
     if hold.is_floor:
-        return version.ended is None or hold.version < version.ended
+        # Floors follow the newest version, which would never expire while it is read. Reads that
+        # began before its expiry keep their files.
+        return version.ended is not None and hold.version < version.ended
     return version.contains(hold.version)
 
 

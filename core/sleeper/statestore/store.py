@@ -137,7 +137,7 @@ class StateStore:
         if not stale:
             self._refresh()
         with self._database.reading() as connection:
-            state = TableState(connection, version, lambda: self.holds.versions())
+            state = TableState(connection, version, lambda: self.holds.unexpired())
             try:
                 yield state
             finally:

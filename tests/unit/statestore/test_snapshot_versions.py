@@ -326,6 +326,46 @@ def test_a_hold_on_the_next_version_keeps_no_earlier_one(table: SnapshotTable) -
     assert [each.version.number for each in report.held] == [second]
 
 
+def test_a_hold_from_before_an_expiry_keeps_all_files_of_its_load_since_its_version(
+    table: SnapshotTable,
+) -> None:
+    """A read of a later version of the load shares the hold, and needs the compacted file."""
+    first = table.load("a", "a1", "a2")
+    table.compact("a1", "a2", output="a")
+    shared = table.number()
+    table.load("b")
+    table.log.before_next_append = lambda: table.hold(first)
+    table.expire()
+    assert table.collect() == []
+    assert table.paths(shared) == ["a"]
+    assert table.paths(first) == ["a1", "a2"]
+    table.store.holds.release([f"hold-{first}"])
+    assert table.collect() == ["a", "a1", "a2"]
+
+
+def test_the_newest_version_expires_under_a_floor_and_its_readers_keep_its_files(
+    table: SnapshotTable,
+) -> None:
+    number = table.load("a")
+    table.store.holds.write_floor("floor", "reads", number, 60)
+    assert len(table.expire(VersionPolicy(ttl_ms=0, versions_min=0)).expired) == 1
+    with pytest.raises(InvalidRequestError, match="expired"):
+        table.paths()
+    assert table.collect() == []
+    assert table.paths(number) == ["a"]
+    table.store.holds.write_floor("floor", "reads", table.number(), 60)
+    assert table.collect() == ["a"]
+
+
+def test_a_floor_keeps_replaced_versions_from_its_own_on(table: SnapshotTable) -> None:
+    first, second, _ = table.load("a"), table.load("b"), table.load("c")
+    table.store.holds.write_floor("floor", "reads", second, 60)
+    report = table.expire()
+    assert [each.version.number for each in report.expired] == [first]
+    assert [each.version.number for each in report.held] == [second]
+    assert table.collect() == ["a"]
+
+
 def test_a_collection_names_the_version_that_keeps_files(table: SnapshotTable) -> None:
     first = table.load("a")
     table.load("b")

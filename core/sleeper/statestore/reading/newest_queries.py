@@ -95,6 +95,10 @@ class JobQueries(VersionReader):
             yield AssignedJob(job_id, partition_id, inputs, expiry, number, time_ms)
 
 
+Versions = tuple[int, int | None]
+"""The first version of a range, and the version after the last, None for all since the first."""
+
+
 class CollectableFile(NamedTuple):
     """A file without references; `unreferenced` is the number that removed the last one."""
 
@@ -141,7 +145,8 @@ class Follower:
 
 _IS_HELD = (
     "EXISTS (SELECT 1 FROM refs r, json_each(:held) v WHERE r.file = {file}.key"
-    " AND r.added <= v.value AND (r.removed IS NULL OR r.removed > v.value))"
+    " AND (v.value ->> 1 IS NULL OR r.added < v.value ->> 1)"
+    " AND (r.removed IS NULL OR r.removed > v.value ->> 0))"
 )
 _WAITING = f"collecting IS NULL AND unreferenced_time <= :before AND {NOT_PINNED}"
 
@@ -153,29 +158,25 @@ class CollectionQueries(VersionReader):
         before_ms: int,
         limit: int,
         number_max: int | None = None,
-        held: Sequence[int] = (),
-        floor: int | None = None,
+        held: Sequence[Versions] = (),
     ) -> list[CollectableFile]:
         """Returns files whose last reference went at or before that time, longest ago first.
 
         With a number, those without a reference since the number, and those that only expired
-        versions of a snapshot table need, below the `floor`, if any. Without files that clones or
-        the `held` versions need.
+        versions of a snapshot table need. Without files that clones or the `held` versions need.
         """
         return self._unreferenced(
             f"{_WAITING} AND (:number_max IS NULL OR unreferenced <= :number_max"
-            " OR (unreferenced > (SELECT horizon FROM position)"
-            f" AND (:floor IS NULL OR unreferenced <= :floor) AND {IN_EXPIRED}))"
+            f" OR (unreferenced > (SELECT horizon FROM position) AND {IN_EXPIRED}))"
             + (f" AND NOT {_IS_HELD.format(file='files')}" if held else ""),
             before=before_ms,
             number_max=number_max,
-            floor=floor,
             limit=limit,
             held=json.dumps(list(held)),
         )
 
-    def needed(self, paths: Sequence[str], versions: Sequence[int]) -> set[str]:
-        """Returns those of the files that have rows of one of the versions."""
+    def needed(self, paths: Sequence[str], versions: Sequence[Versions]) -> set[str]:
+        """Returns those of the files that have rows of any of the versions."""
         rows = self.rows(
             "SELECT f.path FROM json_each(:paths) e JOIN files f"
             " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1"

@@ -64,6 +64,11 @@ class SnapshotQueries(VersionReader):
         )[0]
         return row or 0
 
+    def find_end(self, number: int) -> int | None:
+        """Returns the number at which those rows were replaced or expired, None if they are not."""
+        row = self._find_row(number)
+        return row[1] if row else None
+
     def find_change(self, number: int) -> int:
         """Returns the last transaction up to the number that changed what queries return.
 
@@ -93,7 +98,9 @@ class SnapshotQueries(VersionReader):
 
     def check_has_rows(self) -> None:
         """Raises InvalidRequestError if the table has no rows to read at the version."""
-        if fault := missing_fault(self._find_row(self.version)):
+        row = self._find_row(self.version)
+        is_held = expired_fault(self.version, row) is not None  # or it would not be readable
+        if not is_held and (fault := missing_fault(row)):
             raise InvalidRequestError(fault)
 
     def _find_row(self, version: int) -> tuple[int, int, int, int] | None:

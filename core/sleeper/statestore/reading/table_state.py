@@ -13,6 +13,7 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.model import Schema, schema_from_json
 from sleeper.statestore.fold import SNAPSHOT_TABLE, is_jump, jump_error
+from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.change_queries import ChangeQueries
 from sleeper.statestore.reading.delete_queries import DeleteQueries
 from sleeper.statestore.reading.file_queries import FileQueries
@@ -45,8 +46,8 @@ class TableState:
     newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and
     `collection` query the newest state.
 
-    A version below the horizon is readable if one of the `held` versions is at or below it, and
-    one in an expired version of a snapshot table if it is held itself.
+    A version below the horizon, or in an expired version of a snapshot table, is readable if one of
+    the holds (`held`) keeps it.
 
     InvalidRequestError if the version is not readable, or not reached yet, or the time is before
     that of the oldest readable version; NotFoundError if the table was not initialised.
@@ -56,7 +57,7 @@ class TableState:
         self,
         connection: sqlite3.Connection,
         version: Version | None = None,
-        held: Callable[[], Collection[int]] = tuple,
+        held: Callable[[], Collection[Hold]] = tuple,
     ) -> None:
         (
             self.number,
@@ -97,11 +98,19 @@ class TableState:
     def _check_readable(self) -> None:
         if self.version < self.oldest_version:
             is_kept = self.version >= max(self.forgotten_below, 1)
-            if not is_kept or not any(each <= self.version for each in self._held()):
+            if not is_kept or not self._is_held():
                 raise InvalidRequestError(self._passed_fault(self.version))
         fault = self._find_expiry_fault(self.version)
-        if fault is not None and self.version not in self._held():
+        if fault is not None and not self._is_held():
             raise InvalidRequestError(fault)
+
+    def _is_held(self) -> bool:
+        find_load = self.snapshots.find_version if self.is_snapshot_table else lambda _: 0
+        return any(
+            hold.version <= self.version
+            and (hold.is_floor or find_load(hold.version) == find_load(self.version))
+            for hold in self._held()
+        )
 
     def _passed_fault(self, version: int) -> str:
         return (
