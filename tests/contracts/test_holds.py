@@ -48,6 +48,17 @@ def test_every_process_sees_a_hold_at_once_until_it_is_deleted(make_holds: MakeH
     assert list(one.all()) == []
 
 
+def test_a_store_may_forget_holds_that_expired_and_no_others(make_holds: MakeHolds) -> None:
+    holds = make_holds("t1")
+    holds.forget(HOLD.expiry_ms)
+    holds.put(HOLD)
+    holds.put(replace(HOLD, id="h2", expiry_ms=HOLD.expiry_ms + 1))
+    make_holds("t2").put(HOLD)
+    holds.forget(HOLD.expiry_ms)
+    assert [hold.id for hold in holds.all() if hold.id != "h1"] == ["h2"]
+    assert [hold.id for hold in make_holds("t2").all()] == ["h1"]
+
+
 def test_tables_have_holds_of_their_own(make_holds: MakeHolds) -> None:
     one, other = make_holds("t1"), make_holds("t2")
     one.put(HOLD)

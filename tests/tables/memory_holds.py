@@ -24,6 +24,9 @@ class MemoryHolds:
         self.put(replace(self.holds[hold_id], expiry_ms=expiry_ms))
         return True
 
+    def forget(self, expiry_max_ms: int) -> None:
+        self.holds = {id: h for id, h in self.holds.items() if h.expiry_ms > expiry_max_ms}
+
     def delete(self, hold_ids: Sequence[str]) -> None:
         for each in hold_ids:
             self.holds.pop(each, None)

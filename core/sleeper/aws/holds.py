@@ -49,6 +49,9 @@ class DynamoHolds:
     def delete(self, hold_ids: Sequence[str]) -> None:
         self._items.delete([self._key(each) for each in hold_ids])
 
+    def forget(self, expiry_max_ms: int) -> None:
+        """Leaves it to DynamoDB, which deletes no item that is extended meanwhile."""
+
     def _key(self, hold_id: str) -> Item:
         return {"tableId": self._table_id, "id": hold_id}
 

@@ -54,6 +54,16 @@ class LocalHolds:
             )
             return changed.rowcount == 1
 
+    def forget(self, expiry_max_ms: int) -> None:
+        if not self.database.path.exists():
+            return
+        with self.database.writing() as connection:
+            connection.execute(_CREATE)
+            connection.execute(
+                "DELETE FROM holds WHERE table_id = ? AND expiry_ms <= ?",
+                (self.table_id, expiry_max_ms),
+            )
+
     def delete(self, hold_ids: Sequence[str]) -> None:
         if not self.database.path.exists():
             return

@@ -74,6 +74,7 @@ _UNPACKED_FOLDER = "unpacked"
 _RESULTS_FOLDER = "query-results"
 _EXPORTS_FOLDER = "exports"
 _IMPORTS_FOLDER = "bulk_import"
+_NEVER_MS = 2**63 - 1
 
 
 def create_local_instance(
@@ -159,7 +160,7 @@ def open_local_instance(
             state=states.get,
             create=local.make_table_folder,
             install=lambda table_id, state: _install_state(local, table_id, state),
-            delete=lambda table_id: _remove_table(local, states, table_id),
+            delete=lambda table_id: _remove_table(local, states, holds, table_id),
             abandoned=local.unlisted_table_ids,
             # Each table has a log file of its own.
             announce_commits=lambda _: nullcontext(lambda: None),
@@ -235,8 +236,11 @@ def _install_state(local: InstanceFolder, table_id: TableId, state: Path) -> Non
     install_state(local.state_path(table_id), state)
 
 
-def _remove_table(local: InstanceFolder, states: OpenStates, table_id: TableId) -> None:
+def _remove_table(
+    local: InstanceFolder, states: OpenStates, holds: Database, table_id: TableId
+) -> None:
     states.forget(table_id)
+    LocalHolds(holds, table_id).forget(_NEVER_MS)
     local.remove_table_files(table_id)
 
 

@@ -60,6 +60,13 @@ class HoldStore(Protocol):
         """Deletes holds. Missing ones are no error."""
         ...
 
+    def forget(self, expiry_max_ms: int) -> None:
+        """Deletes the holds that expire then or before, unless the store does that by itself.
+
+        A hold that is extended meanwhile stays.
+        """
+        ...
+
 
 class OpenState(Protocol):
     """Opens the state of a table."""
@@ -90,7 +97,7 @@ class Holds:
         return [hold for hold in self.all() if not is_over(hold, moment_ms)]
 
     def take(self, hold: Hold, is_new: bool = False) -> None:
-        """Writes a hold, or extends the one with its id, unless the id `is_new`.
+        """Writes a hold, or extends the one with its id, unless this process made the id: `is_new`.
 
         Its expiry never moves back. StateMovedOnError if no read may begin at the version, or the
         id is of another version.
@@ -108,7 +115,7 @@ class Holds:
             # A hold that another process wrote may be one that it is about to give up.
             self.check(hold.version)
         except StateMovedOnError:
-            if before is None:
+            if is_new:  # or another process, which wrote it earlier, may rely on it
                 self._port.delete([hold.id])
             raise
 
@@ -118,8 +125,8 @@ class Holds:
         self._port.put(Hold(hold_id, owner, version, expiry_ms, is_floor=True))
 
     def newest(self) -> int:
-        """Returns the number of the newest transaction that this process knows."""
-        with self._reading(stale=True) as state:
+        """Returns the number of the newest transaction."""
+        with self._reading() as state:
             return int(state.number)
 
     def check(self, version: int) -> None:
@@ -155,13 +162,9 @@ class Holds:
     def forget_expired(self) -> None:
         """Deletes the holds that are over."""
         moment_ms = self._moment_ms()
-        over = [hold.id for hold in self._port.all() if is_over(hold, moment_ms)]
-        if over:
-            self._port.delete(over)
-
-    def versions(self) -> set[int]:
-        """Returns the versions that holds keep."""
-        return {hold.version for hold in self.unexpired()}
+        if any(is_over(hold, moment_ms) for hold in self._port.all()):
+            # Their holders may wake and extend them now.
+            self._port.forget(moment_ms - MARGIN_MS)
 
     def _find(self, hold_id: str) -> Hold | None:
         """Returns the hold of the id, if it has not expired."""

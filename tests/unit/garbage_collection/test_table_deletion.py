@@ -16,10 +16,13 @@ from sleeper.garbage_collection.service import finish_deletions, finish_table_de
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance
 from sleeper.local.folder import create_instance_folder
+from sleeper.local.holds import HOLDS_FILE, LocalHolds
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
+from sleeper.statestore.database import Database
+from sleeper.statestore.holds import Hold
 from sleeper.tables import (
     TableId,
     TableRef,
@@ -174,3 +177,13 @@ def test_a_table_in_use_is_not_deleted(tmp_path: Path) -> None:
     assert removed == []
     assert index.find("t") == table
     instance.close()
+
+
+def test_a_deleted_table_leaves_no_holds(instance: Instance, clock: FakeClock) -> None:
+    table = instance.table("rows")
+    table.state.holds.take(Hold("h", "a reader", 1, clock() + 60_000))
+    delete_table(instance, "rows", now=True)
+    finish_deletions(instance)
+    holds = Database(Path(instance.where) / HOLDS_FILE)
+    with closing(holds):
+        assert LocalHolds(holds, table.ref.id).all() == []

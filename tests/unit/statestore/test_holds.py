@@ -6,14 +6,18 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.garbage_collection import collection
 from sleeper.garbage_collection.collection import (
+    Claims,
     CollectionReport,
     collect_garbage,
     find_claims,
     raise_horizon,
 )
+from sleeper.local.holds import LocalHolds
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.holds import MARGIN_MS, Hold
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
 from sleeper.tables import TableId
 from tests.tables.state_table import ROOT, StateTable, data_file
@@ -35,9 +39,11 @@ class Table(StateTable):
         out = data_file("out")
         self.commit(CommitCompaction("c", ROOT, ("a", "b"), out, self.clock.now_ms))
 
-    def hold(self, hold_id: str = "h", version: int = OLD, seconds: int = 100) -> None:
+    def hold(
+        self, hold_id: str = "h", version: int = OLD, seconds: int = 100, is_new: bool = False
+    ) -> None:
         expiry_ms = self.clock.now_ms + 1000 * seconds
-        self.another_store().holds.take(Hold(hold_id, "a reader", version, expiry_ms))
+        self.another_store().holds.take(Hold(hold_id, "a reader", version, expiry_ms), is_new)
 
     def collect(self) -> CollectionReport:
         return collect_garbage(
@@ -81,7 +87,7 @@ def test_a_hold_after_the_horizon_is_given_up(table: Table) -> None:
     claims = find_claims(table.store, table.clock.now_ms)
     assert raise_horizon(table.store, OLD + 1, claims) is None
     with pytest.raises(StateMovedOnError, match=f"the oldest readable version is {OLD + 1}"):
-        table.hold()
+        table.hold(is_new=True)
     assert table.store.holds.all() == []
     assert table.collect().files == 2
 
@@ -94,14 +100,56 @@ def test_a_hold_that_another_process_is_about_to_give_up_is_not_shared(table: Ta
         table.hold()
 
 
-def test_two_collectors_delete_no_held_file(table: Table) -> None:
+def test_a_hold_that_two_processes_write_stays_if_one_of_them_gives_it_up(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = find_claims(table.store, table.clock.now_ms)
+    put = LocalHolds.put
+
+    def put_late(holds: LocalHolds, hold: Hold) -> None:
+        monkeypatch.undo()
+        table.hold()
+        assert raise_horizon(table.store, OLD + 1, claims) is None
+        put(holds, hold)
+
+    monkeypatch.setattr(LocalHolds, "put", put_late)
+    with pytest.raises(StateMovedOnError, match="no longer readable"):
+        table.hold()
+    assert table.collect().files == 0
+
+
+def test_an_expired_hold_that_is_extended_while_a_collector_forgets_it_stays(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.hold(seconds=10)
+    table.clock.now_ms += 10_000 + MARGIN_MS
+    forget = LocalHolds.forget
+
+    def forget_late(holds: LocalHolds, expiry_max_ms: int) -> None:
+        table.another_store().holds.extend("h", table.clock.now_ms + 10_000)
+        forget(holds, expiry_max_ms)
+
+    monkeypatch.setattr(LocalHolds, "forget", forget_late)
+    assert table.collect().files == 0
+    assert [hold.id for hold in table.store.holds.unexpired()] == ["h"]
+
+
+def test_two_collectors_delete_no_held_file(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have read the holds for the first time when the hold is written."""
     other = table.another_store()
 
-    def collect_meanwhile() -> None:
-        table.log.before_next_append = table.hold
-        collect_garbage(TableId("table"), other, WITHOUT_DELAY, table.deleted.extend, table.clock)
+    def hold_and_raise(store: StateStore, horizon: int, claims: Claims) -> str | None:
+        table.hold()
+        return raise_horizon(store, horizon, claims)
 
-    table.log.before_next_append = collect_meanwhile
+    def collect_and_raise(store: StateStore, horizon: int, claims: Claims) -> str | None:
+        monkeypatch.setattr(collection, "raise_horizon", hold_and_raise)
+        collect_garbage(TableId("table"), other, WITHOUT_DELAY, table.deleted.extend, table.clock)
+        monkeypatch.undo()
+        assert raise_horizon(store, horizon, claims) is None
+        return None
+
+    monkeypatch.setattr(collection, "raise_horizon", collect_and_raise)
     table.collect()
     assert table.deleted == []
     assert table.leaf_paths("root", OLD) == ["a", "b"]
