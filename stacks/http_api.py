@@ -46,8 +46,8 @@ _TABLES_PATH = "/sleeper/tables"
 class HttpApiStack(cdk.NestedStack):
     """The routes of `sleeper serve` except its page. IAM authorizes every route.
 
-    Only the function of one route creates tables. The code of the other accepts no changes, but its
-    role may append to the logs of tables, because holds of queries are entries there.
+    Only the function of one route creates tables. The other accepts no changes, and its role may
+    write holds, but not the logs of tables.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:

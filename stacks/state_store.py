@@ -10,7 +10,6 @@ from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
     STATE,
-    commit,
     delete_objects,
     trim_logs,
     write_objects,
@@ -50,7 +49,6 @@ class StateStoreStack(cdk.NestedStack):
                 handler="take_state_snapshots",
                 every_minutes=deployment.get(SNAPSHOT_PERIOD_MINUTES),
                 permissions=[
-                    *commit(deployment),
                     *trim_logs(deployment),
                     write_objects(deployment, STATE),
                     delete_objects(deployment, STATE),

@@ -49,12 +49,15 @@ BIRTHMARK = "created"
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An IAM statement that allows these actions on these resources. `why` justifies a wildcard."""
+    """An IAM statement that allows these actions on these resources. `why` justifies a wildcard.
+
+    `condition` is an operator, a key, and its value or values.
+    """
 
     actions: Sequence[str]
     resources: Sequence[str]
     why: str = ""
-    condition: tuple[str, str, str] | None = None
+    condition: tuple[str, str, str | Sequence[str]] | None = None
 
 
 def find_tables(deployment: Deployment) -> list[Permission]:
@@ -99,11 +102,28 @@ def commit(deployment: Deployment) -> list[Permission]:
 
 
 def trim_logs(deployment: Deployment) -> list[Permission]:
-    """Allows deleting log entries with their bodies."""
+    """Allows deleting log entries with their bodies, but not appending.
+
+    A batch that puts an item, and an update of the head's number, name more attributes.
+    """
     return [
-        Permission((_DELETE_ITEMS,), [deployment.table_arn(TRANSACTION_LOG)]),
+        _change_log(deployment, "dynamodb:UpdateItem", "trimmed"),
+        _change_log(deployment, _DELETE_ITEMS),
         delete_objects(deployment, LOG_BODIES),
     ]
+
+
+def advance_cursors(deployment: Deployment) -> Permission:
+    """Allows advancing the cursors of followers, which are items of logs, but not appending."""
+    return _change_log(deployment, "dynamodb:UpdateItem", "position")
+
+
+def _change_log(deployment: Deployment, action: str, *attributes: str) -> Permission:
+    """Allows an action on items of logs that names only their key and these attributes."""
+    key = TRANSACTION_LOG.key
+    names = [each for each in (key.hash, key.range, *attributes) if each]
+    only = ("ForAllValues:StringEquals", "dynamodb:Attributes", names)
+    return Permission((action,), [deployment.table_arn(TRANSACTION_LOG)], condition=only)
 
 
 def change_table_index(deployment: Deployment) -> list[Permission]:

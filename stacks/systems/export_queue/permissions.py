@@ -12,6 +12,7 @@ from sleeper.properties.deployed import TABLE_DATA, TRANSACTION_LOG
 from stacks.constructs.permissions import (
     DATA,
     Permission,
+    advance_cursors,
     commit,
     delete_items,
     hold,
@@ -49,8 +50,7 @@ def follow_logs(deployment: Deployment) -> list[Permission]:
     actions = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
     return [
         *read_state(deployment),
-        # Cursors are items of the log.
-        *commit(deployment),
+        advance_cursors(deployment),
         *hold(deployment),
         read_objects(deployment, DATA),
         Permission(actions, [stream], "a stream is named after its creation"),
