@@ -19,7 +19,6 @@ from stacks.client_roles import ClientRolesStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
-from stacks.constructs.permissions import send_frames
 from stacks.context import StackContext
 from stacks.dashboard import DashboardStack
 from stacks.deletion import DeletionStack
@@ -37,7 +36,7 @@ from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
 from stacks.system_stack import SystemStack, chosen_declarations, chosen_stacks
 from stacks.table_index import TableIndexStack
-from stacks.websocket import LIVE_STAGE, WebSocketQueryStack
+from stacks.websocket import WebSocketQueryStack
 
 
 class InstanceStack(cdk.Stack):
@@ -100,16 +99,14 @@ class InstanceStack(cdk.Stack):
         self, deployment: Deployment, every: dict[str, Any], emptier: lambda_.IFunction
     ) -> str | None:
         """Returns the id of the API of the WebSocket, if it is deployed."""
-        frames = []
-        websocket_id = None
-        if deployment.has(OptionalStack.WEB_SOCKET_QUERY):
-            websocket = WebSocketQueryStack(self, "WebSocketQuery", deployment=deployment)
-            websocket_id = websocket.api_id
-            # cdk-nag cannot resolve its id in another stack. The code sends to no other API.
-            frames.append(send_frames(deployment, "*", LIVE_STAGE))
+        senders: list[lambda_.Function] = []
         if deployment.has(OptionalStack.QUERY):
-            QueryStack(self, "Query", emptier=emptier, frames=frames, **every)
-        return websocket_id
+            senders = QueryStack(self, "Query", emptier=emptier, **every).functions
+        if not deployment.has(OptionalStack.WEB_SOCKET_QUERY):
+            return None
+        return WebSocketQueryStack(
+            self, "WebSocketQuery", deployment=deployment, senders=senders
+        ).api_id
 
     def _add_clients(self, deployment: Deployment, websocket_id: str | None) -> None:
         """Adds what names all queues, after the stacks that have them."""

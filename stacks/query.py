@@ -43,7 +43,7 @@ _QUEUE_DAYS_MAX = 14
 class QueryStack(cdk.NestedStack):
     """Both functions read data files, so they use the image, with one message per run.
 
-    `frames` are permissions to send frames to the instance's WebSocket, if it has one.
+    `functions` are the functions, which also answer callers over the WebSocket.
     """
 
     def __init__(
@@ -54,24 +54,24 @@ class QueryStack(cdk.NestedStack):
         deployment: Deployment,
         alarms: sns.ITopic,
         emptier: lambda_.IFunction,
-        frames: Sequence[Permission] = (),
     ) -> None:
         super().__init__(scope, construct_id)
         make_table(self, "Tracker", deployment, QUERY_TRACKER)
         days = deployment.get(QUERY_RESULTS_DAYS)
         make_bucket(self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days)
         _make_results_queue(self, deployment, days)
-        sends = [send(deployment, "leaf_query"), *frames]
-        plans = [*_remove_results(deployment), *sends]
-        for construct, receiver in {
-            "Plan": _receiver(deployment, "query", "plan_query", plans),
-            "Run": _receiver(deployment, "leaf_query", "run_leaf_query", frames),
-        }.items():
+        plans = [*_remove_results(deployment), send(deployment, "leaf_query")]
+        self.functions = [
             make_receiver(self, construct, deployment, receiver, alarms=alarms)
+            for construct, receiver in {
+                "Plan": _receiver(deployment, "query", "plan_query", plans),
+                "Run": _receiver(deployment, "leaf_query", "run_leaf_query"),
+            }.items()
+        ]
 
 
 def _receiver(
-    deployment: Deployment, queue: str, handler: str, permissions: Sequence[Permission]
+    deployment: Deployment, queue: str, handler: str, permissions: Sequence[Permission] = ()
 ) -> Receiver:
     return Receiver(
         queue=queue,

@@ -1,9 +1,13 @@
 """Queries over a WebSocket: the stage `live` of an API with IAM authorization."""
 
+from collections.abc import Sequence
+
 import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sleeper.properties.deployed import QUERY_WEBSOCKET_URL
@@ -11,6 +15,7 @@ from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.api_stage import make_stage
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import find_tables, send, send_frames
+from stacks.constructs.role import allow
 from stacks.deployment import Deployment
 
 # docs/formats.md, "WebSocket frames".
@@ -20,10 +25,18 @@ LIVE_STAGE = "live"
 class WebSocketQueryStack(cdk.NestedStack):
     """A function forwards queries to the queue, and the functions that run them send frames.
 
-    `api_id` is the id of the API.
+    `senders` are the functions of other stacks that may send frames, and `api_id` is the id of the
+    API.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        senders: Sequence[lambda_.Function],
+    ) -> None:
         super().__init__(scope, construct_id)
         api = apigateway.WebSocketApi(self, "Api", api_name=deployment.name("live"))
         function = make_function(
@@ -34,10 +47,12 @@ class WebSocketQueryStack(cdk.NestedStack):
             permissions=[
                 *find_tables(deployment),
                 send(deployment, "query"),
-                send_frames(deployment, api.api_id, LIVE_STAGE),
             ],
             size=Size(keeps_state=False),
         )
+        # Here, because the statements of other stacks could name the API only by a wildcard.
+        frames = iam.Policy(self, "Frames", roles=[_role(each) for each in (function, *senders)])
+        allow(frames, [send_frames(deployment, api.api_id, LIVE_STAGE)])
         for route in ("$connect", "$disconnect", "$default"):
             name = route.removeprefix("$").title()
             integration = integrations.WebSocketLambdaIntegration(f"{name}Integration", function)
@@ -57,3 +72,8 @@ class WebSocketQueryStack(cdk.NestedStack):
         )
         self.api_id = api.api_id
         deployment.record(QUERY_WEBSOCKET_URL, f"{api.api_endpoint}/{LIVE_STAGE}")
+
+
+def _role(function: lambda_.Function) -> iam.IRole:
+    assert function.role is not None
+    return function.role

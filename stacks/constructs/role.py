@@ -14,32 +14,41 @@ _SAY_FOR_WHOM = {"ecs-tasks", "states"}
 
 
 def make_role(
-    scope: Construct, construct_id: str, *, service: str, permissions: Iterable[Permission]
+    scope: Construct,
+    construct_id: str,
+    *,
+    service: str,
+    permissions: Iterable[Permission],
+    source_arn: str | None = None,
 ) -> iam.Role:
-    """Returns a role for a service such as `lambda`."""
+    """Returns a role for a service such as `lambda`, of one resource of it if that is given."""
     principal: iam.IPrincipal = iam.ServicePrincipal(f"{service}.amazonaws.com")
     if service in _SAY_FOR_WHOM:
-        here = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
-        principal = iam.PrincipalWithConditions(principal, here)
+        source: dict[str, object] = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
+        if source_arn is not None:
+            source["ArnEquals"] = {"aws:SourceArn": source_arn}
+        principal = iam.PrincipalWithConditions(principal, source)
     role = iam.Role(scope, construct_id, assumed_by=principal)
     allow(role, permissions)
     return role
 
 
-def allow(role: iam.Role, permissions: Iterable[Permission]) -> None:
-    """Adds statements to a role."""
+def allow(grantee: iam.Role | iam.Policy, permissions: Iterable[Permission]) -> None:
+    """Adds statements to a role, or to a policy of roles."""
     for permission in permissions:
         conditions = None
         if permission.condition is not None:
             operator, key, value = permission.condition
             conditions = {operator: {key: value}}
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=list(permission.actions),
-                resources=list(permission.resources),
-                conditions=conditions,
-            )
+        statement = iam.PolicyStatement(
+            actions=list(permission.actions),
+            resources=list(permission.resources),
+            conditions=conditions,
         )
+        if isinstance(grantee, iam.Policy):
+            grantee.add_statements(statement)
+        else:
+            grantee.add_to_policy(statement)
         for arn in permission.resources:
             if permission.why:
-                acknowledge_resource(role, arn, permission.why)
+                acknowledge_resource(grantee, arn, permission.why)

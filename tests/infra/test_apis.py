@@ -53,14 +53,23 @@ def test_functions_have_the_required_memory(apis: Synthesis) -> None:
     assert live["Handler"] == "lambdas.handle_websocket.handler.handler"
 
 
-def test_frames_are_sent_to_connections_of_the_stage_alone(apis: Synthesis) -> None:
-    allowed = [
-        json.dumps(statement["Resource"])
-        for _, statement in apis.statements()
-        if "execute-api:ManageConnections" in as_list(statement["Action"])
-    ]
-    assert len(allowed) == 3  # the WebSocket's function, and those that plan and run queries
-    assert all("/live/POST/@connections/*" in item for item in allowed)
+def test_frames_are_sent_to_connections_of_the_instance_alone(apis: Synthesis) -> None:
+    (policy,) = (
+        policy
+        for policy in apis.properties("AWS::IAM::Policy")
+        if "execute-api:ManageConnections" in json.dumps(policy)
+    )
+    assert len(policy["Roles"]) == 3  # the WebSocket's function, and those that plan and run
+    (statement,) = policy["PolicyDocument"]["Statement"]
+    parts = statement["Resource"]["Fn::Join"][1]
+    (api,) = (
+        name.removeprefix("WebSocketQuery/")
+        for name in apis.of_type("AWS::ApiGatewayV2::Api")
+        if name.startswith("WebSocketQuery/")
+    )
+    assert parts[-2:] == [{"Ref": api}, "/live/POST/@connections/*"]
+    report = json.loads((apis.folder / "validation-report.json").read_text())
+    assert report["pluginReports"] == []
 
 
 def test_client_roles_connect_to_the_websocket_of_their_instance_alone(apis: Synthesis) -> None:
