@@ -95,14 +95,17 @@ def test_roles_are_passed_only_to_their_service(platforms: Synthesis) -> None:
     ]
 
 
-def test_step_functions_assumes_its_role_for_the_account_alone(platforms: Synthesis) -> None:
-    (trust,) = (
-        statement
+def test_a_role_of_step_functions_serves_one_state_machine(platforms: Synthesis) -> None:
+    trusts = [
+        statement["Condition"]
         for _, statement in platforms.statements()
         if statement.get("Principal") == {"Service": "states.amazonaws.com"}
-    )
-    here = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    assert trust["Condition"] == here
+    ]
+    here = {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    assert [trust["StringEquals"] for trust in trusts] == [here] * 2
+    sources = {json.dumps(t["ArnEquals"]["aws:SourceArn"]).rpartition(":")[2] for t in trusts}
+    stem = "sleeper-example-bulk-import-eks"
+    assert sources == {f'{stem}"]]}}', f'{stem}-setup"]]}}'}
 
 
 @pytest.mark.parametrize("concern", ["EmrServerless", "Emr", "Eks"])
@@ -118,7 +121,7 @@ def test_the_watcher_may_describe_and_the_starter_may_start_runs(
             "elasticmapreduce:DescribeCluster",
             "elasticmapreduce:ListSteps",
         },
-        "Eks": {"states:StartExecution", "states:DescribeExecution"},
+        "Eks": {"states:StartExecution", "states:DescribeExecution", "states:StopExecution"},
     }[concern]
     own = ("emr-serverless:", "elasticmapreduce:", "states:")
     assert {a for a in _allowed(platforms, concern) if a.startswith(own)} == of_platform
@@ -173,8 +176,15 @@ def test_the_persistent_cluster_runs_a_worker_per_concurrent_job(platforms: Synt
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= _allowed(platforms, concern)
 
 
-def test_the_eks_state_machine_continues_if_resources_exist(platforms: Synthesis) -> None:
-    definition = _only(platforms, "AWS::StepFunctions::StateMachine")["Definition"]
+def _machines(platforms: Synthesis) -> dict[str, Any]:
+    return {
+        p["StateMachineName"].removeprefix("sleeper-example-bulk-import-eks"): p
+        for p in platforms.properties("AWS::StepFunctions::StateMachine")
+    }
+
+
+def test_the_setup_of_eks_continues_if_resources_exist(platforms: Synthesis) -> None:
+    definition = _machines(platforms)["-setup"]["Definition"]
     states = definition["States"]
     state_name, path = definition["StartAt"], []
     while state_name:
@@ -183,11 +193,31 @@ def test_the_eks_state_machine_continues_if_resources_exist(platforms: Synthesis
             assert caught["ErrorEquals"] == ["EKS.409"]
             assert caught["Next"] == states[state_name]["Next"]
         state_name = states[state_name].get("Next")
-    assert path == ["Namespace", "ServiceAccount", "RoleBinding", "RunJob"]
+    assert path == ["Namespace", "ServiceAccount", "RoleBinding", "Ready"]
     assert set(path) == set(states)
+
+
+def test_a_job_on_eks_starts_the_setup_and_has_one_attempt(platforms: Synthesis) -> None:
+    definition = _machines(platforms)[""]["Definition"]
+    states = definition["States"]
+    assert definition["StartAt"] == "Setup"
+    assert states["Setup"]["Next"] == "RunJob"
+    # What a message says does not reach the setup, which is an administrator of the cluster.
+    assert states["Setup"]["Parameters"]["Input"] == {}
     job = states["RunJob"]["Parameters"]["Job"]["spec"]
     assert job["backoffLimit"] == 0
     assert states["RunJob"]["Resource"] == "arn:aws:states:::eks:runJob.sync"
+
+
+def test_only_the_setup_of_eks_is_an_administrator_of_the_cluster(platforms: Synthesis) -> None:
+    access = {
+        where.removeprefix("Eks/"): resource["Properties"]["AccessPolicies"]
+        for where, resource in platforms.of_type("AWS::EKS::AccessEntry").items()
+    }
+    (setup,), (job,) = access["SetupAccess"], access["MachineAccess"]
+    assert "AmazonEKSClusterAdminPolicy" in json.dumps(setup["PolicyArn"])
+    assert "AmazonEKSEditPolicy" in json.dumps(job["PolicyArn"])
+    assert job["AccessScope"] == {"Type": "namespace", "Namespaces": ["sleeper-bulk-import"]}
 
 
 def test_eks_scales_its_nodes(platforms: Synthesis) -> None:

@@ -1,9 +1,7 @@
-"""Bulk import on EKS: a cluster in Auto Mode and a state machine."""
+"""Bulk import on EKS: a cluster in Auto Mode and state machines."""
 
-import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
-from aws_cdk.aws_eks import CfnAccessEntry, CfnCluster, CfnPodIdentityAssociation
-from aws_cdk.aws_stepfunctions import CfnStateMachine
+from aws_cdk.aws_eks import CfnCluster, CfnPodIdentityAssociation
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import (
@@ -19,7 +17,7 @@ from stacks.constructs.role import make_role
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack
-from stacks.systems.bulk_import.eks_states import states_of_job
+from stacks.systems.bulk_import.eks_machines import make_machines
 from stacks.systems.bulk_import.image import ON_EKS, bulk_import_image
 from stacks.systems.bulk_import.permissions import import_in_bulk
 from stacks.systems.bulk_import.starting import start_jobs
@@ -32,7 +30,6 @@ _CLUSTER_POLICIES = (
     "AmazonEKSNetworkingPolicy",
 )
 _NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
-_ADMIN = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 _POOLS = ["general-purpose"]
 _LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
@@ -48,7 +45,7 @@ class EksStack(SystemStack):
         image = bulk_import_image(self, deployment, ON_EKS)
         cluster = self._cluster(deployment, network)
         self._give_pods_a_role(deployment, cluster)
-        machine = self._machine(deployment, cluster)
+        machine = make_machines(self, deployment, cluster)
         deployment.record(EKS_IMAGE, image.image_uri)
         deployment.record(EKS_STATE_MACHINE, machine.attr_arn)
         name = deployment.name("bulk-import-eks")
@@ -136,47 +133,6 @@ class EksStack(SystemStack):
             role_arn=pods.role_arn,
         )
 
-    def _machine(self, deployment: Deployment, cluster: CfnCluster) -> CfnStateMachine:
-        name = deployment.name("bulk-import-eks")
-        group = make_log_group(self, "Log", deployment, f"/aws/vendedlogs/states/{name}")
-        role = make_role(self, "MachineRole", service="states", permissions=_log_deliveries())
-        CfnAccessEntry(
-            self,
-            "MachineAccess",
-            cluster_name=cluster.ref,
-            principal_arn=role.role_arn,
-            access_policies=[
-                CfnAccessEntry.AccessPolicyProperty(
-                    policy_arn=f"arn:{cdk.Aws.PARTITION}:eks::aws:{_ADMIN}",
-                    access_scope=CfnAccessEntry.AccessScopeProperty(type="cluster"),
-                )
-            ],
-        )
-        machine = CfnStateMachine(
-            self,
-            "Machine",
-            state_machine_name=name,
-            role_arn=role.role_arn,
-            definition=states_of_job(
-                cluster.ref, cluster.attr_endpoint, cluster.attr_certificate_authority_data
-            ),
-            logging_configuration=CfnStateMachine.LoggingConfigurationProperty(
-                level="ALL",
-                include_execution_data=True,
-                destinations=[
-                    CfnStateMachine.LogDestinationProperty(
-                        cloud_watch_logs_log_group=CfnStateMachine.CloudWatchLogsLogGroupProperty(
-                            log_group_arn=group.log_group_arn
-                        )
-                    )
-                ],
-            ),
-            tracing_configuration=CfnStateMachine.TracingConfigurationProperty(enabled=False),
-        )
-        acknowledge(machine, "SF2", "its only long step is the job, which logs to CloudWatch")
-        machine.node.add_dependency(role)
-        return machine
-
 
 def _managed_role(
     scope: Construct, construct_id: str, service: str, policies: tuple[str, ...]
@@ -188,17 +144,3 @@ def _managed_role(
         arn = f"arn:<AWS::Partition>:iam::aws:policy/{name}"
         acknowledge(role, f"IAM4[Policy::{arn}]", "EKS requires this policy, which AWS maintains")
     return role
-
-
-def _log_deliveries() -> list[Permission]:
-    actions = (
-        "logs:CreateLogDelivery",
-        "logs:GetLogDelivery",
-        "logs:UpdateLogDelivery",
-        "logs:DeleteLogDelivery",
-        "logs:ListLogDeliveries",
-        "logs:PutResourcePolicy",
-        "logs:DescribeResourcePolicies",
-        "logs:DescribeLogGroups",
-    )
-    return [Permission(actions, ("*",), "log deliveries do not support resources")]

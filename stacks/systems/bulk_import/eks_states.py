@@ -1,9 +1,11 @@
 """The Step Functions states of a bulk import on EKS.
 
-The first states create the Kubernetes resources that a job needs, by name. They usually exist,
-which Kubernetes reports as a conflict (409) and the state machine ignores.
+The *setup* creates the Kubernetes resources that jobs need, by name. They usually exist, which
+Kubernetes reports as a conflict (409) and the state machine ignores. Only the setup needs the
+rights of an administrator of the cluster, and it takes no input. A job starts it first.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from sleeper.jobs.spark_platform import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
@@ -21,9 +23,25 @@ _TRANSIENT = {
 }
 
 
-def states_of_job(name: str, endpoint: str, authority: str) -> dict[str, Any]:
-    """Returns the definition for the cluster of that name."""
-    cluster = {"ClusterName": name, "Endpoint": endpoint, "CertificateAuthority": authority}
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """What Step Functions needs to call the API of a cluster."""
+
+    name: str
+    endpoint: str
+    authority: str
+
+    def parameters(self) -> dict[str, str]:
+        """Returns the parameters of a call."""
+        return {
+            "ClusterName": self.name,
+            "Endpoint": self.endpoint,
+            "CertificateAuthority": self.authority,
+        }
+
+
+def states_of_setup(cluster: ClusterAddress) -> dict[str, Any]:
+    """Returns the definition of the setup."""
     steps = {
         "Namespace": (_CORE, _named("v1", "Namespace", KUBERNETES_NAMESPACE)),
         "ServiceAccount": (
@@ -32,16 +50,29 @@ def states_of_job(name: str, endpoint: str, authority: str) -> dict[str, Any]:
         ),
         "RoleBinding": (f"{_RIGHTS}/{KUBERNETES_NAMESPACE}/rolebindings", _binding()),
     }
-    names = [*steps, "RunJob"]
+    names = [*steps, "Ready"]
     states: dict[str, Any] = {
-        step: _made(cluster, path, body, names[at + 1])
+        step: _made(cluster.parameters(), path, body, names[at + 1])
         for at, (step, (path, body)) in enumerate(steps.items())
     }
-    states["RunJob"] = {
+    return {"StartAt": names[0], "States": {**states, "Ready": {"Type": "Succeed"}}}
+
+
+def states_of_job(cluster: ClusterAddress, setup_arn: str) -> dict[str, Any]:
+    """Returns the definition of a job. `setup_arn` is the state machine of the setup."""
+    setup = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::states:startExecution.sync:2",
+        "Parameters": {"StateMachineArn": setup_arn, "Input": {}},
+        "ResultPath": None,
+        "Retry": [_TRANSIENT],
+        "Next": "RunJob",
+    }
+    job = {
         "Type": "Task",
         "Resource": "arn:aws:states:::eks:runJob.sync",
         "Parameters": {
-            **cluster,
+            **cluster.parameters(),
             "Namespace": KUBERNETES_NAMESPACE,
             "LogOptions": {"RetrieveLogs": False},
             "Job": _job(),
@@ -49,7 +80,7 @@ def states_of_job(name: str, endpoint: str, authority: str) -> dict[str, Any]:
         "Retry": [_TRANSIENT],
         "End": True,
     }
-    return {"StartAt": names[0], "States": states}
+    return {"StartAt": "Setup", "States": {"Setup": setup, "RunJob": job}}
 
 
 def _made(cluster: dict[str, str], path: str, body: dict[str, Any], after: str) -> dict[str, Any]:
