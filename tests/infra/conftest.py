@@ -59,3 +59,14 @@ def athena_stack(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
         "sleeper.athena.spill.bucket.ageoff.days=3\nsleeper.athena.handler.memory.mb=3008\n"
     )
     return synthesise(folder / "out", file)
+
+
+@pytest.fixture(scope="session")
+def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """The templates of an instance with the HTTP API and the WebSocket."""
+    folder = tmp_path_factory.mktemp("apis")
+    file = folder / "instance.properties"
+    stacks = "QueryStack,WebSocketQueryStack,RestApiStack,IngestStack,BulkExportStack,"
+    stacks += "ExportQueueStack"
+    file.write_text(f"sleeper.id=example\nsleeper.optional.stacks={stacks}\n")
+    return synthesise(folder / "out", file)

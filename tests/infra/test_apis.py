@@ -4,21 +4,11 @@ import json
 
 import pytest
 
-from tests.infra.synthesis import Synthesis, as_list, synthesise
+from tests.infra.synthesis import Synthesis, as_list
 from tests.infra.test_export_queues import _allowed
 
 ROUTE = "AWS::ApiGatewayV2::Route"
 STAGE = "AWS::ApiGatewayV2::Stage"
-
-
-@pytest.fixture(scope="module")
-def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    folder = tmp_path_factory.mktemp("apis")
-    file = folder / "instance.properties"
-    stacks = "QueryStack,WebSocketQueryStack,RestApiStack,IngestStack,BulkExportStack,"
-    stacks += "ExportQueueStack"
-    file.write_text(f"sleeper.id=example\nsleeper.optional.stacks={stacks}\n")
-    return synthesise(folder / "out", file)
 
 
 def test_routes_are_authorized_by_iam(apis: Synthesis) -> None:
