@@ -59,6 +59,7 @@ def make_function(
     permissions: Iterable[Permission],
     name: str | None = None,
     size: Size = Size(),
+    sends_to_itself: bool = False,
 ) -> lambda_.Function:
     """Returns a function, named after its handler by default."""
     full_name = deployment.name(name or code.handler.replace("_", "-"))
@@ -90,6 +91,7 @@ def make_function(
         logging_format=lambda_.LoggingFormat.JSON,
         tracing=lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED,
         reserved_concurrent_executions=size.concurrency_reserved,
+        recursive_loop=lambda_.RecursiveLoop.ALLOW if sends_to_itself else None,
     )
     deployment.functions.append(full_name)
     acknowledge(function, "L1", "datasketches has no wheel for a newer Python")

@@ -24,7 +24,8 @@ class Receiver:
 
     `permissions` are those beside receiving. `at_once_max` limits concurrent runs, and `batch` the
     messages of one run. `visibility_seconds` is by default six times the timeout. Unless a caller
-    waits for the messages (`has_caller`), the function retries requests until its timeout.
+    waits for the messages (`has_caller`), the function retries requests until its timeout. A
+    function that `sends_to_itself` may do so without end, where Lambda stops others after 16 times.
     """
 
     queue: str
@@ -37,6 +38,7 @@ class Receiver:
     batch: int = 10
     visibility_seconds: int | None = None
     has_caller: bool = False
+    sends_to_itself: bool = False
 
 
 def make_receiver(
@@ -65,6 +67,7 @@ def make_receiver(
         permissions=[*receiver.permissions, receive(deployment, source.declared)],
         name=receiver.name,
         size=receiver.size,
+        sends_to_itself=receiver.sends_to_itself,
     )
     if not receiver.has_caller:
         function.add_environment(RETRY_VARIABLE, str(min(JOB_RETRY_SECONDS, timeout // 3)))

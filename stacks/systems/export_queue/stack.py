@@ -122,6 +122,8 @@ def _receiver(deployment: Deployment) -> Receiver:
         receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
         at_once_max=deployment.get(EXPORT_DRAINS_MAX),
         visibility_seconds=timeout_seconds + _VISIBILITY_MORE_SECONDS,
+        # A drain sends its bucket's message again while the bucket has exports.
+        sends_to_itself=True,
     )
 
 
