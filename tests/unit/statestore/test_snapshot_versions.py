@@ -101,7 +101,8 @@ class SnapshotTable(StateTable):
 
     def hold(self, version: int, seconds: int = 60) -> None:
         until_ms = self.clock.now_ms + seconds * 1000
-        self.store.holds.take(Hold(f"hold-{version}", "a reader", version, until_ms))
+        hold = Hold(f"hold-{version}", "a reader", version, until_ms)
+        self.store.holds.take(hold, is_new=True)
 
 
 def make_table(folder: Path) -> SnapshotTable:
