@@ -192,10 +192,21 @@ def test_the_bodies_of_dead_letters_keep_all_digits(page: Page, server: Serving)
     assert f'\n  "keys": [\n    {numbers}\n  ],\n  "a": {{}},\n  "b": "{{1, \\"2\\"}}"\n' in body
 
 
-def test_queries_do_not_change_the_history(page: Page, server: Serving) -> None:
+def test_the_history_hides_the_upkeep(page: Page, server: Serving) -> None:
     assert server.rows("/sql", {"statement": "SELECT count(*) AS n FROM trips"}) == [{"n": TRIPS}]
-    go(page, server, _PLACES["history"], "create table")
-    assert "hold" not in page.text()
+    go(
+        page,
+        server,
+        _PLACES["history"],
+        "4 recorded transactions, newest first; 2 of upkeep hidden",
+    )
+    assert "create follower" not in page.text()
+    assert page.run("document.querySelectorAll('.page tbody tr').length") == 4
+    page.run("document.querySelector('.page .bar a').click()")
+    page.wait_for_text("create follower")
+    page.wait_for_text("6 recorded transactions, newest first")
+    page.run("document.querySelector('.page .bar a').click()")
+    page.wait_for_text("2 of upkeep hidden")
 
 
 def test_an_empty_instance_says_what_to_do_and_does_not_scroll(page: Page, tmp_path: Path) -> None:

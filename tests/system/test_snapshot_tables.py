@@ -105,7 +105,7 @@ def write_source(folder: Path, number: int, *keys: int) -> str:
 def published_jobs(instance: Instance) -> list[str | None]:
     """Returns the jobs that have published a version, oldest first."""
     with instance.table("t").state.reading() as state:
-        history = state.history.newest(1000)
+        history = state.history.newest(1000).entries
     return [each.job for each in reversed(history) if each.operation == "load"]
 
 
@@ -151,7 +151,7 @@ def test_readers_see_one_load_while_loads_publish(instance: Instance, tmp_path: 
 def count(instance: Instance, operation: str) -> int:
     """Returns the number of transactions of the operation."""
     with instance.table("t").state.reading() as state:
-        return sum(each.operation == operation for each in state.history.newest(10_000))
+        return sum(each.operation == operation for each in state.history.newest(10_000).entries)
 
 
 def test_a_killed_load_is_not_seen_and_leaves_nothing(instance: Instance, tmp_path: Path) -> None:

@@ -82,8 +82,11 @@ class TableUpkeep:
         """
         return check_table(self._instance, self.name)
 
-    def history(self, limit: int = 50) -> list[HistoryEntry]:
+    def history(self, limit: int = 50, all: bool = False) -> list[HistoryEntry]:
         """Returns what each of the newest transactions did, newest first.
+
+        These are the changes of rows, fields, processing and readable versions. With `all` they
+        include the upkeep: compactions, splits, collections, and followers that come and go.
 
         An entry has `number`, `time_ms`, `operation` in words, `job`, and the `files`, `rows` and
         `bytes` that the transaction wrote, assigned or removed, `None` if it has none. The state
@@ -94,7 +97,7 @@ class TableUpkeep:
         if limit < 0:
             raise InvalidRequestError(f"invalid limit: {limit} (expected 0 or more)")
         with self._instance.table(self.name).state.reading() as state:
-            return state.history.newest(limit)
+            return list(state.history.newest(limit, all).entries)
 
     def snapshot_versions(self) -> list[SnapshotVersion]:
         """Returns the versions of a snapshot table that have not expired, newest first.

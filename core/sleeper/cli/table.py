@@ -100,7 +100,7 @@ def show(
 
 @commands.command("history")
 @instance_command
-def history(
+def print_history(
     instance: "Instance",
     name: TableName,
     limit: Annotated[
@@ -109,9 +109,15 @@ def history(
             "--limit", min=0, max=LIMIT_MAX, metavar="N", help="Maximum number of transactions."
         ),
     ] = 50,
+    shows_all: Annotated[
+        bool, typer.Option("--all", help="Show compactions, splits, collections and followers too.")
+    ] = False,
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Print what each transaction of a table did, newest first.
+
+    The transactions of its upkeep are hidden: compactions, splits, collections, and followers that
+    come and go.
 
     Files, rows and bytes are those that the transaction wrote, assigned or removed. The state keeps
     the transactions from the oldest readable version on, and at least the newest 1,000.
@@ -119,13 +125,13 @@ def history(
     \b
     Examples:
       sleeper table history flights
-      sleeper table history flights --limit 1000 --output json
+      sleeper table history flights --all --limit 1000 --output json
     """
     from sleeper.reports.history import describe_history
 
     with instance.table(name).state.reading() as state:
-        entries, kept = state.history.newest(limit), state.history.count()
-    print_listings([describe_history(name, entries, kept)], output)
+        history = state.history.newest(limit, shows_all)
+    print_listings([describe_history(name, history)], output)
 
 
 @commands.command("check")

@@ -9,6 +9,7 @@ from sleeper.json_codec import Conversion, MismatchError
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -20,6 +21,9 @@ FOLLOWER_PREFIX = "export-queue:"
 
 TRANSACTION_SOURCE = "transaction"
 """The source of queues whose exports are attached to transactions."""
+
+COMPACTION_SOURCE = "compaction"
+"""The source of queues that export the rows of files that compactions wrote."""
 
 
 def follower_of(queue: str) -> str:
@@ -41,6 +45,7 @@ class CreateExportQueue(Transaction):
     """
 
     kind: ClassVar[str] = "create_export_queue"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     name: str
     source: str
@@ -73,6 +78,7 @@ class ChangeExportQueue(Transaction):
     """Replaces the definition of a queue. Its source, keys, values and buckets must not change."""
 
     kind: ClassVar[str] = "change_export_queue"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     name: str
     generation: int
@@ -94,6 +100,7 @@ class DeleteExportQueue(Transaction):
     """Removes a queue and its follower. Exports that it has not captured are lost."""
 
     kind: ClassVar[str] = "delete_export_queue"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     name: str
 
@@ -139,6 +146,7 @@ class ExportRows(Transaction):
     """
 
     kind: ClassVar[str] = "export_rows"
+    subject: ClassVar[Subject] = Subject.TABLE
     queues: tuple[QueueExports, ...]
 
     def validate(self, fold: Fold) -> Verdict:

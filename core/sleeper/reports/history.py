@@ -1,9 +1,7 @@
 """The report on the transactions of a table."""
 
-from collections.abc import Sequence
-
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
-from sleeper.statestore.reading.history_queries import HistoryEntry
+from sleeper.statestore.reading.history_queries import History
 
 COLUMNS = (
     Column("number", "Transaction", ColumnKind.COUNT),
@@ -16,12 +14,13 @@ COLUMNS = (
 )
 
 
-def describe_history(name: str, entries: Sequence[HistoryEntry], kept: int) -> Listing:
-    """Describes the newest transactions of a table, of which the state keeps a number."""
+def describe_history(name: str, history: History) -> Listing:
+    """Describes the newest transactions of a table, and how many of its upkeep are hidden."""
+    hidden = f"; {history.hidden:,} of upkeep hidden" if history.hidden else ""
     return Listing.describe(
         "history",
-        f"table {name}: {pluralize(kept, 'recorded transaction')}",
+        f"table {name}: {pluralize(history.recorded, 'recorded transaction')}{hidden}",
         COLUMNS,
-        entries,
-        describe_omission(kept, len(entries), "transaction"),
+        history.entries,
+        describe_omission(history.recorded, len(history.entries), "transaction"),
     )

@@ -189,3 +189,11 @@ def number_parameter(request: Request, name: str, default: int | None = None) ->
             f'"{name}" must be an integer of less than {_DIGITS_MAX} digits, not {text[:200]!r}'
         )
     return int(text)
+
+
+def flag_parameter(request: Request, name: str) -> bool:
+    """Returns whether a parameter is true, false if it is missing."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise InvalidRequestError(f'"{name}" must be true or false, not {text[:200]!r}')
+    return text == "true"

@@ -15,7 +15,7 @@ from sleeper.reports.partition_sizes import list_partition_sizes
 from sleeper.reports.service import report_table
 from sleeper.reports.tables import FOLLOWER_COLUMNS, HOLD_COLUMNS, gather_state, list_files
 from sleeper.schema.model import schema_to_json
-from sleeper.serve.endpoint import Call, Parameter, answers, number_parameter
+from sleeper.serve.endpoint import Call, Parameter, answers, flag_parameter, number_parameter
 from sleeper.serve.schema import (
     COUNT,
     FLAG,
@@ -98,7 +98,8 @@ def describe_table(call: Call) -> Table:
 class History:
     """Transactions, newest first."""
 
-    recorded: Annotated[int, Schema("transactions that the state keeps")]
+    recorded: Annotated[int, Schema("transactions like these that the state keeps")]
+    hidden: Annotated[int, Schema("transactions of upkeep that are left out")]
     transactions: Annotated[
         Rows,
         rows_of(
@@ -115,14 +116,21 @@ class History:
     "/tables/{name}/history",
     History,
     errors=(400, 404),
-    parameters=(Parameter("limit", "The maximum number of transactions.", schema=COUNT),),
+    parameters=(
+        Parameter("limit", "The maximum number of transactions.", schema=COUNT),
+        Parameter(
+            "all", "Whether compactions, splits, collections and followers are shown.", schema=FLAG
+        ),
+    ),
 )
 def table_history(call: Call) -> History:
     """Returns what each transaction of a table did, newest first."""
     limit = number_parameter(call.request, "limit", _HISTORY_DEFAULT)
+    shows_all = flag_parameter(call.request, "all")
     with call.read_table().state.reading() as state:
-        entries, kept = state.history.newest(limit), state.history.count()
-    return History(kept, [*json_rows(history.describe_history(call.name, entries, kept))])
+        newest = state.history.newest(limit, shows_all)
+    rows = json_rows(history.describe_history(call.name, newest))
+    return History(newest.recorded, newest.hidden, [*rows])
 
 
 _PARTITION = object_schema(

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from sleeper.admin.properties import change_table_properties
-from sleeper.admin.tables import create_table
+from sleeper.admin.tables import create_follower, create_table
 from sleeper.deletion.keys import delete_rows
 from sleeper.instance import Instance
 from sleeper.partitions.region import key_region
@@ -36,10 +36,22 @@ def test_the_newest_transactions_come_first_as_on_the_command_line(table: Instan
     shown = [(each["number"], each["operation"], each["job"]) for each in answer["transactions"]]
     assert shown == [(4, "delete rows", "erase-2"), (3, "delete rows", "erase-1")]
     with table.table("t").state.reading() as state:
-        listing = describe_history("t", state.history.newest(2), state.history.count())
+        listing = describe_history("t", state.history.newest(2))
     assert answer["transactions"] == json.loads(json.dumps(list(json_rows(listing))))
     assert len(get(table, "/tables/t/history").json()["transactions"]) == 4
     assert get(table, "/tables/t/history?limit=0").json()["transactions"] == []
+
+
+def test_the_upkeep_is_hidden_unless_all_is_asked_for(table: Instance) -> None:
+    create_follower(table, "t", "reader")
+    hidden, shown = (get(table, f"/tables/t/history?limit=1{q}").json() for q in ("", "&all=true"))
+    assert (hidden["recorded"], hidden["hidden"]) == (4, 1)
+    assert [each["operation"] for each in hidden["transactions"]] == ["delete rows"]
+    assert (shown["recorded"], shown["hidden"]) == (5, 0)
+    assert [each["operation"] for each in shown["transactions"]] == ["create follower"]
+    refused = get(table, "/tables/t/history?all=yes")
+    assert refused.status_code == 400
+    assert "\"all\" must be true or false, not 'yes'" in refused.json()["reason"]
 
 
 @pytest.mark.parametrize("limit", ["-1", "x", "1.5", "9" * 20])

@@ -13,7 +13,7 @@ from tests.tables.state_table import ROOT, StateTable, data_file
 
 def entries(table: StateTable, limit: int = 10_000) -> list[HistoryEntry]:
     with table.store.reading() as state:
-        return state.history.newest(limit)
+        return list(state.history.newest(limit, shows_all=True).entries)
 
 
 def test_history_names_what_each_transaction_did(tmp_path: Path) -> None:
@@ -34,6 +34,21 @@ def test_history_names_what_each_transaction_did(tmp_path: Path) -> None:
     words = ["compaction", "create compaction jobs", "ingest", "create table"]
     assert [entry.operation for entry in entries(table)] == words
     assert [entry.number for entry in entries(table, 2)] == [4, 3]
+
+
+def test_upkeep_is_hidden_unless_all_is_asked_for(tmp_path: Path) -> None:
+    table = StateTable(tmp_path, "embedded").initialise()
+    for number in range(3):
+        table.ingest(f"file-{number}")
+        table.commit(CreateHold(f"h{number}", "test", 1, table.clock.now_ms + 1000))
+    table.split(ROOT, 5, "left", "right")
+    with table.store.reading() as state:
+        newest, everything = state.history.newest(2), state.history.newest(2, shows_all=True)
+    # A page is full as long as there are transactions like these.
+    assert [entry.number for entry in newest.entries] == [6, 4]
+    assert (newest.recorded, newest.hidden) == (4, 4)
+    assert [entry.number for entry in everything.entries] == [8, 7]
+    assert (everything.recorded, everything.hidden) == (8, 0)
 
 
 def test_repeated_and_refused_transactions_are_not_in_the_history(tmp_path: Path) -> None:
@@ -74,4 +89,4 @@ def test_every_process_folds_the_same_history(tmp_path: Path) -> None:
         table.commit(table.ingest_job(name, job_id=name))
     other = table.another_store()
     with other.reading() as state:
-        assert state.history.newest(10) == entries(table)
+        assert list(state.history.newest(10, shows_all=True).entries) == entries(table)

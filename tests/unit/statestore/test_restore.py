@@ -303,7 +303,7 @@ def test_the_history_names_restores_and_undos(table: StateTable) -> None:
     table.commit(RestoreVersion(2, id="restore-1"))
     table.commit(ReinitialiseTable(id="empty-1"))
     with table.store.reading() as state:
-        found = [(e.operation, e.job) for e in state.history.newest(3)]
+        found = [(e.operation, e.job) for e in state.history.newest(3).entries]
     assert found == [
         ("reinitialise table", "empty-1"),
         ("restore", "restore-1"),

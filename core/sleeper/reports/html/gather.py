@@ -64,8 +64,8 @@ def _list_table(instance: Instance, name: str, limit: int) -> Iterator[Listing]:
     yield sizes
     yield list_files(table.state, name, limit)
     with table.state.reading() as state:
-        entries, kept = state.history.newest(limit), state.history.count()
-    yield describe_history(name, entries, kept)
+        history = state.history.newest(limit)
+    yield describe_history(name, history)
     state_report = gather_state(table.state, name)
     yield from (
         state_report.listing(),

@@ -75,15 +75,15 @@ export async function showFiles({ table, query, signal }) {
 
 export async function showHistory({ table, query, signal }) {
     const limit = Number(query.get("limit")) || TRANSACTIONS_PER_PAGE;
-    const withHolds = query.get("holds") === "shown";
+    const all = query.get("all") === "true" ? true : null;
     const place = (values) => link(["tables", table.name, "history"], values);
-    const answer = await getJson(["tables", table.name, "history"], { limit }, signal);
-    // Each query of SQL creates and releases a hold, which would hide the changes of rows.
-    const shown = answer.transactions.filter(({ operation }) => withHolds || !/\bhold\b/.test(operation));
-    const hidden = answer.transactions.length - shown.length;
-    const holds = withHolds ? "shown" : null;
-    const older = place({ limit: limit + TRANSACTIONS_PER_PAGE, holds });
-    const about = hidden ? `; ${count(hidden)} of holds are hidden` : "";
+    const { recorded, hidden, transactions } = await getJson(
+        ["tables", table.name, "history"],
+        { limit, all },
+        signal,
+    );
+    const older = place({ limit: limit + TRANSACTIONS_PER_PAGE, all });
+    const about = Number(hidden) ? `; ${count(hidden)} of upkeep hidden` : "";
     return [
         h(
             "div",
@@ -91,23 +91,23 @@ export async function showHistory({ table, query, signal }) {
             h(
                 "p",
                 { class: "about" },
-                `${plural(answer.recorded, "recorded transaction")}, newest first${about}`,
+                `${plural(recorded, "recorded transaction")}, newest first${about}`,
             ),
-            hidden || withHolds
+            Number(hidden) || all
                 ? h(
                       "a",
-                      { class: "button", href: place({ limit, holds: withHolds ? null : "shown" }) },
-                      withHolds ? "Hide holds" : "Show holds",
+                      { class: "button", href: place({ limit, all: all ? null : true }) },
+                      all ? "Hide upkeep" : "Show all",
                   )
                 : "",
         ),
-        shown.length
-            ? dataTable(`History of ${table.name}`, HISTORY_COLUMNS, shown)
+        transactions.length
+            ? dataTable(`History of ${table.name}`, HISTORY_COLUMNS, transactions)
             : empty(
-                  "No change is among these transactions",
-                  h("p", {}, "All of them take or release holds for queries."),
+                  "No change is recorded any more",
+                  h("p", {}, "The transactions that are kept are compactions, splits and the like."),
               ),
-        answer.transactions.length < Number(answer.recorded)
+        transactions.length < Number(recorded)
             ? h("a", { class: "button", href: older }, "Show older transactions")
             : "",
     ];
@@ -140,7 +140,11 @@ function followersPanel(version, followers) {
     ];
     return panel(
         "Followers",
-        h("p", { class: "about" }, `The table is at version ${count(version)}. Lag is in transactions.`),
+        h(
+            "p",
+            { class: "about" },
+            `The table is at version ${count(version)}. Lag counts transactions that change rows.`,
+        ),
         dataTable("Followers", columns, followers),
     );
 }

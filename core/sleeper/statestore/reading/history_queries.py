@@ -1,9 +1,11 @@
 """The history of a table: what each transaction did."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.transactions.codec import kinds_of
+from sleeper.statestore.transactions.transaction import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +52,47 @@ _OPERATIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """The newest transactions of a table, newest first.
+
+    The state keeps `recorded` transactions like these, and `hidden` others, which are upkeep.
+    """
+
+    entries: tuple[HistoryEntry, ...]
+    recorded: int
+    hidden: int
+
+
 class HistoryQueries(VersionReader):
     """Queries of the newest state."""
 
-    def newest(self, limit: int) -> list[HistoryEntry]:
-        """Returns the newest transactions, newest first, as far as they are kept."""
+    def newest(self, limit: int, shows_all: bool = False) -> History:
+        """Returns the newest transactions, as far as they are kept; without upkeep by default."""
+        condition = "TRUE" if shows_all else f"kind NOT IN ({_list(kinds_of(Subject.UPKEEP))})"
         rows = self.rows(
             "SELECT number, time, kind, job, files, rows, bytes FROM history"
-            " ORDER BY number DESC LIMIT :limit",
+            f" WHERE {condition} ORDER BY number DESC LIMIT :limit",
             limit=limit,
         )
-        return [HistoryEntry(*row) for row in rows]
+        recorded, total = self.row(
+            f"SELECT count(*) FILTER (WHERE {condition}), count(*) FROM history"
+        )
+        return History(tuple(HistoryEntry(*row) for row in rows), recorded, total - recorded)
 
-    def count(self) -> int:
-        """Returns the number of transactions that are kept."""
-        return int(self.row("SELECT count(*) FROM history")[0])
+    def count(self, kinds: Collection[str], after: int, end: int) -> int:
+        """Returns how many transactions after `after`, up to `end`, are of the kinds.
+
+        Counts those that the state does not record any more, because they may be. It reads no log.
+        """
+        oldest, counted = self.row(
+            "SELECT (SELECT min(number) FROM history), count(*) FROM history"
+            f" WHERE number > :after AND number <= :end AND kind IN ({_list(kinds)})",
+            after=after,
+            end=end,
+        )
+        unrecorded = (end if oldest is None else min(end, oldest - 1)) - after
+        return int(counted + max(0, unrecorded))
 
     def times(self, numbers: Iterable[int]) -> list[int]:
         """Returns the time of each transaction, in milliseconds.
@@ -81,3 +109,19 @@ class HistoryQueries(VersionReader):
             number=number,
         )
         return int(time_ms)
+
+    def first(self, kinds: Collection[str], after: int, end: int) -> int | None:
+        """Returns the first of the transactions that `count` counts, None without one."""
+        oldest, number = self.row(
+            "SELECT (SELECT min(number) FROM history), min(number) FROM history"
+            f" WHERE number > :after AND number <= :end AND kind IN ({_list(kinds)})",
+            after=after,
+            end=end,
+        )
+        is_recorded = oldest is not None and oldest <= after + 1
+        return number if is_recorded or after >= end else after + 1
+
+
+def _list(kinds: Collection[str]) -> str:
+    """Returns the kinds, which are names, for SQL."""
+    return ", ".join(f"'{kind}'" for kind in sorted(kinds))

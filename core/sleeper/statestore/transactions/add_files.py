@@ -17,7 +17,13 @@ from sleeper.statestore.rows import (
     find_partition,
     insert_file,
 )
-from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Subject,
+    Transaction,
+    Verdict,
+    refused,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class AddFiles(Transaction):
     """
 
     kind: ClassVar[str] = "add_files"
+    subject: ClassVar[Subject] = Subject.ROWS
     id: str
     run_start_ms: Annotated[int, Member("run_start")]
     files: tuple[NewFile, ...]

@@ -12,6 +12,7 @@ from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -29,6 +30,7 @@ class ChangeSchema(Transaction):
     """
 
     kind: ClassVar[str] = "change_schema"
+    subject: ClassVar[Subject] = Subject.TABLE
     changes: tuple[StoredChange, ...]
 
     def validate(self, fold: Fold) -> Verdict:

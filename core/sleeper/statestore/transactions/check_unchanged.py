@@ -8,7 +8,13 @@ from sleeper.json_codec import Member
 from sleeper.partitions.region import Region
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.transactions.restore import REPLACING_KINDS
-from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Subject,
+    Transaction,
+    Verdict,
+    refused,
+)
 
 CHANGED = "rows that it read were changed"
 """The beginning of the reason of a refusal."""
@@ -25,6 +31,7 @@ class CheckUnchanged(Transaction):
     """
 
     kind: ClassVar[str] = "check_unchanged"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     version: Annotated[int, Member("read")]
     regions: tuple[Region, ...]

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec
@@ -50,7 +51,7 @@ from sleeper.statestore.transactions.table_definition import (
     ChangeProcessing,
     InitialiseTable,
 )
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.transaction import Subject, Transaction
 from sleeper.systems import load, systems
 
 KINDS: dict[str, type[Transaction]] = {
@@ -95,6 +96,12 @@ KINDS: dict[str, type[Transaction]] = {
 
 _CODECS = {kind: JsonCodec(t) for kind, t in KINDS.items()}
 _FINGERPRINT_BYTES = 12
+
+
+@cache
+def kinds_of(subject: Subject) -> frozenset[str]:
+    """Returns the kinds of transactions that change the subject."""
+    return frozenset(kind for kind, each in KINDS.items() if each.subject is subject)
 
 
 @dataclass(frozen=True, slots=True)

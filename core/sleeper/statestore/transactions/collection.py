@@ -11,6 +11,7 @@ from sleeper.statestore.rows import find_file
 from sleeper.statestore.snapshot_versions import forget_versions, is_in_expired
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -54,6 +55,7 @@ class RaiseHorizon(Transaction):
     """
 
     kind: ClassVar[str] = "raise_horizon"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     horizon: int
     cursors: tuple[tuple[str, int], ...] = ()
@@ -83,6 +85,7 @@ class CollectFiles(Transaction):
     """
 
     kind: ClassVar[str] = "collect_files"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     paths: tuple[str, ...]
     horizon: int
@@ -139,6 +142,7 @@ class FilesCollected(Transaction):
     """Step two: removes the rows of files and key files whose objects are deleted."""
 
     kind: ClassVar[str] = "files_collected"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     paths: tuple[str, ...]
 
@@ -171,6 +175,7 @@ class BarRuns(Transaction):
     """
 
     kind: ClassVar[str] = "bar_runs"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     before_ms: Annotated[int, Member("before")]
 

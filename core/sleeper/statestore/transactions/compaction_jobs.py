@@ -17,6 +17,7 @@ from sleeper.statestore.rows import (
 from sleeper.statestore.transactions.add_files import find_run_fault
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -42,6 +43,7 @@ class AssignFiles(Transaction):
     """Assigns files to all of the jobs, or to none if one of them cannot have its files."""
 
     kind: ClassVar[str] = "assign_files"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     jobs: tuple[JobAssignment, ...]
 
     def validate(self, fold: Fold) -> Verdict:
@@ -89,6 +91,7 @@ class RenewLeases(Transaction):
     """Extends the leases of running jobs. It never shortens one."""
 
     kind: ClassVar[str] = "renew_leases"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     job_ids: Annotated[tuple[str, ...], Member("jobs")]
     lease_expiry_ms: Annotated[int, Member("lease_expiry")]
@@ -118,6 +121,7 @@ class ShortenLeases(Transaction):
     """
 
     kind: ClassVar[str] = "shorten_leases"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     job_ids: Annotated[tuple[str, ...], Member("jobs")]
     lease_expiry_ms: Annotated[int, Member("lease_expiry")]
@@ -144,6 +148,7 @@ class ReleaseJobs(Transaction):
     """
 
     kind: ClassVar[str] = "release_jobs"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     job_ids: Annotated[tuple[str, ...], Member("jobs")]
     given_up: bool = False
@@ -213,6 +218,7 @@ class CommitCompaction(Transaction):
     """
 
     kind: ClassVar[str] = "commit_compaction"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     id: str
     partition_id: Annotated[PartitionId, Member("partition")]
     inputs: tuple[str, ...]

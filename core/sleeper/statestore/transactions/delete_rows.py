@@ -10,7 +10,13 @@ from sleeper.schema.model import precedes
 from sleeper.statestore.deletes import insert_deletes, insert_key_file, region_kinds
 from sleeper.statestore.fold import Effect, Fold
 from sleeper.statestore.transactions.add_files import find_run_fault
-from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Subject,
+    Transaction,
+    Verdict,
+    refused,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,7 @@ class DeleteRows(Transaction):
     """
 
     kind: ClassVar[str] = "delete_rows"
+    subject: ClassVar[Subject] = Subject.ROWS
     regions: tuple[Region, ...]
     keys: Annotated[KeyFile | None, Member(optional=True)] = None
     run_start_ms: Annotated[int, Member("run_start", optional=True)] = 0

@@ -9,6 +9,7 @@ from sleeper.statestore.fold import Fold
 from sleeper.statestore.snapshot_versions import find_expired_fault
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -42,6 +43,7 @@ class CreateHold(Transaction):
     """
 
     kind: ClassVar[str] = "create_hold"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     id: str
     owner: str
@@ -76,6 +78,7 @@ class RenewHold(Transaction):
     """Extends the hold. Refused if it does not exist or the horizon has passed it."""
 
     kind: ClassVar[str] = "renew_hold"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     hold_id: Annotated[str, Member("hold")]
     expiry_ms: Annotated[int, Member("expiry")]
@@ -100,6 +103,7 @@ class ReleaseHold(Transaction):
     """Removes the hold."""
 
     kind: ClassVar[str] = "release_hold"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     hold_id: Annotated[str, Member("hold")]
 
@@ -139,6 +143,7 @@ class CreateFollower(Transaction):
     """
 
     kind: ClassVar[str] = "create_follower"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     name: str
     start: int
 
@@ -160,6 +165,7 @@ class DeleteFollower(Transaction):
     """Removes the follower."""
 
     kind: ClassVar[str] = "delete_follower"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     name: str
 

@@ -20,6 +20,7 @@ from sleeper.statestore.rows import (
 )
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -37,6 +38,7 @@ class SplitPartition(Transaction):
     """
 
     kind: ClassVar[str] = "split_partition"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     partition_id: Annotated[PartitionId, Member("partition")]
     descendants: tuple[Partition, ...]
 
@@ -72,6 +74,7 @@ class MarkUnsplittable(Transaction):
     """Marks a leaf as unsplittable at a version. Newer content clears the mark."""
 
     kind: ClassVar[str] = "mark_unsplittable"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     partition_id: Annotated[PartitionId, Member("partition")]
     judged_at: int
@@ -113,6 +116,7 @@ class PushDownReferences(Transaction):
     """
 
     kind: ClassVar[str] = "push_down_references"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     moves: tuple[ReferenceMove, ...]
 

@@ -14,6 +14,7 @@ from sleeper.statestore.fold_tables import path_hash
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -26,6 +27,7 @@ class PinFiles(Transaction):
     """Keeps data files and key files for a clone. Refused if one is gone or being collected."""
 
     kind: ClassVar[str] = "pin_files"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     clone: str
     paths: Annotated[tuple[str, ...], Member("files")]
@@ -52,6 +54,7 @@ class UnpinFiles(Transaction):
     """Ends the clone's need of the files, or of all files if `paths` is None."""
 
     kind: ClassVar[str] = "unpin_files"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     clone: str
     paths: Annotated[tuple[str, ...] | None, Member("files")] = None

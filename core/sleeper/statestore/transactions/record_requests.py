@@ -5,7 +5,13 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Subject,
+    Transaction,
+    Verdict,
+    refused,
+)
 
 REQUEST_KIND = "write_request"
 """The kind under which the state remembers the id of a request."""
@@ -28,6 +34,7 @@ class RecordRequests(Transaction):
     """
 
     kind: ClassVar[str] = "record_requests"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     remembered: ClassVar[bool] = False
     requests: Annotated[tuple[WriteRequest, ...], Member("requests")]
 

@@ -23,6 +23,7 @@ from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, fo
 from sleeper.statestore.transactions.snapshot_loads import PublishSnapshot
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -41,6 +42,7 @@ class RestoreVersion(Transaction):
     """
 
     kind: ClassVar[str] = "restore_version"
+    subject: ClassVar[Subject] = Subject.ROWS
     version: Annotated[int, Member("to")]
 
     def validate(self, fold: Fold) -> Verdict:
@@ -74,6 +76,7 @@ class ReinitialiseTable(Transaction):
     """Removes all rows. Partitions, schema and processing stay. `id` is the request's."""
 
     kind: ClassVar[str] = "reinitialise_table"
+    subject: ClassVar[Subject] = Subject.ROWS
 
     def validate(self, fold: Fold) -> Verdict:  # noqa: ARG002 (any state will do)
         return APPLY
@@ -94,6 +97,7 @@ class UndoJob(Transaction):
     """
 
     kind: ClassVar[str] = "undo_job"
+    subject: ClassVar[Subject] = Subject.ROWS
     job_id: Annotated[str, Member("job")]
 
     def validate(self, fold: Fold) -> Verdict:

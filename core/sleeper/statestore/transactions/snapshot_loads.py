@@ -13,6 +13,7 @@ from sleeper.statestore.snapshot_versions import (
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -31,6 +32,7 @@ class BeginLoad(Transaction):
     """
 
     kind: ClassVar[str] = "begin_load"
+    subject: ClassVar[Subject] = Subject.UPKEEP
     job: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
@@ -52,6 +54,7 @@ class PublishSnapshot(AddFiles):
     """
 
     kind: ClassVar[str] = "publish_snapshot"
+    subject: ClassVar[Subject] = Subject.ROWS
     begun: int = 0
 
     def find_table_fault(self, fold: Fold) -> str | None:
@@ -88,6 +91,7 @@ class ExpireSnapshots(Transaction):
     """
 
     kind: ClassVar[str] = "expire_snapshots"
+    subject: ClassVar[Subject] = Subject.TABLE
     remembered: ClassVar[bool] = False
     versions: Annotated[tuple[int, ...], Member("expires")]
 

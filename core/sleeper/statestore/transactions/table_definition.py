@@ -23,6 +23,7 @@ from sleeper.statestore.rows import insert_partition
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
     APPLY,
+    Subject,
     Transaction,
     Verdict,
     already_done,
@@ -42,6 +43,7 @@ class InitialiseTable(Transaction):
     """
 
     kind: ClassVar[str] = "initialise_table"
+    subject: ClassVar[Subject] = Subject.TABLE
     schema_json: Annotated[str, Member("schema")]
     partitions: Annotated[tuple[Partition, ...], Member(last=True)]
     processing_json: Annotated[str, Member("processing")] = "{}"
@@ -104,6 +106,7 @@ class ChangeProcessing(Transaction):
     """
 
     kind: ClassVar[str] = "change_processing"
+    subject: ClassVar[Subject] = Subject.TABLE
     json_version: ClassVar[int] = 2
     filters: Annotated[str | None, Member(optional=True)] = None
     aggregations: Annotated[str | None, Member(optional=True)] = None
@@ -151,6 +154,7 @@ class AcceptTime(Transaction):
     """
 
     kind: ClassVar[str] = "accept_time"
+    subject: ClassVar[Subject] = Subject.TABLE
     remembered: ClassVar[bool] = False
     time_ms: Annotated[int, Member("time")]
 

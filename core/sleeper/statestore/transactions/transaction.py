@@ -61,15 +61,31 @@ def new_transaction_id() -> str:
     return uuid.uuid4().hex
 
 
+class Subject(Enum):
+    """What a kind of transaction changes.
+
+    - ROWS: the rows of the table. Followers read these transactions, and their lag counts them.
+    - TABLE: something else that users see, such as fields, filters or readable versions.
+    - UPKEEP: neither, but files, partitions, leases, or who reads. The history leaves them out,
+      unless it is asked for all.
+    """
+
+    ROWS = "rows"
+    TABLE = "table"
+    UPKEEP = "upkeep"
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction(ABC):
     """One change. Subclasses are frozen dataclasses.
 
-    `kind` names the type in the log. `remembered` states whether the fold stores the id to reject
-    a second use; idempotent kinds, such as the renewal of a lease, do not need it.
+    `kind` names the type in the log, and `subject` what it changes. `remembered` states whether the
+    fold stores the id to reject a second use; idempotent kinds, such as the renewal of a lease, do
+    not need it.
     """
 
     kind: ClassVar[str]
+    subject: ClassVar[Subject]
     json_version: ClassVar[int] = 1
     remembered: ClassVar[bool] = True
     id: str = field(default_factory=new_transaction_id, kw_only=True)
