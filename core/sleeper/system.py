@@ -147,7 +147,9 @@ class System(NamedTuple):
     - `local_port` and `aws_port`: functions that open what it keeps beside the tables
       (`sleeper.system_ports`); `definitions`: the folder of its JSON documents, which backups have.
     - `transactions`: classes of transactions of its own; `follower_prefix`: the beginning of the
-      names of followers that keep what they have not read.
+      names of followers that keep what they have not read, and `follower_kinds`: a function of a
+      state and the rest of the name that returns the kinds of transactions that one reads, if
+      they are not the changes of rows.
 
     Where the core asks it:
 
@@ -172,6 +174,7 @@ class System(NamedTuple):
     definitions: str | None = None
     transactions: tuple[str, ...] = ()
     follower_prefix: str | None = None
+    follower_kinds: str | None = None
     transaction_part: str | None = None
     check_deletion: str | None = None
     code_users: str | None = None

@@ -171,6 +171,6 @@ def check_held(table: OpenTable, reads: Iterable[HeldRead], now_ms: int) -> None
 
 def check_followers(table: OpenTable) -> None:
     """Checks that no follower has lost changes, if the table keeps those for them."""
-    lost = [each for each in table.state.followers() if each.lost]
+    lost = [each for each in table.state.followers() if each.is_passed]
     if lost and table.properties().get(FOLLOWER_RETENTION) is None:
         require(not lost, _HORIZON, "followers lost changes", table=table.ref.id, lost=lost)

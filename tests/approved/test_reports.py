@@ -27,7 +27,7 @@ from sleeper.reports.tables import (
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema, schema_to_json
 from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.file_queries import Totals
-from sleeper.statestore.reading.newest_queries import Follower
+from sleeper.statestore.reading.followers import Follower
 from sleeper.tables import TableId, TableRef, TableState
 from tests.approved.approval import check_approved
 

@@ -73,6 +73,7 @@ from sleeper.splitting.service import run_split_message
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.change_schema import ChangeSchema
+from sleeper.statestore.transactions.codec import kinds_of
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.holds import (
     CreateFollower,
@@ -83,6 +84,7 @@ from sleeper.statestore.transactions.holds import (
 )
 from sleeper.statestore.transactions.restore import ReinitialiseTable, RestoreVersion, UndoJob
 from sleeper.statestore.transactions.table_definition import AcceptTime
+from sleeper.statestore.transactions.transaction import Subject
 from sleeper.statestore.version import PointInTime, Version
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
@@ -204,7 +206,7 @@ class InstanceMachine(RuleBasedStateMachine):
         assert versions <= set(self.model.live())
         if expired:
             assert expired <= set(self.due_versions())
-            history = state.history.newest(100_000)
+            history = state.history.newest(100_000, shows_all=True).entries
             number = max(each.number for each in history if each.operation == "expire versions")
             self.model.expired |= dict.fromkeys(expired, number)
 
@@ -227,7 +229,10 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def entry_times(self) -> dict[int, int]:
         with self.state.reading() as state:
-            return {each.number: each.time_ms for each in state.history.newest(100_000)}
+            return {
+                each.number: each.time_ms
+                for each in state.history.newest(100_000, shows_all=True).entries
+            }
 
     def fault(self, version: int) -> str | None:
         """Returns a pattern of the error of a version that is not readable, None if it is."""
@@ -605,7 +610,7 @@ class InstanceMachine(RuleBasedStateMachine):
             assert "loads replace all rows" in reason
             return
         with self.state.reading() as state:
-            history = state.history.newest(100_000)
+            history = state.history.newest(100_000, shows_all=True).entries
         if "a compaction has merged" in reason:
             assert any(e.operation == "compaction" and e.number > number for e in history)
         else:
@@ -1067,7 +1072,7 @@ class InstanceMachine(RuleBasedStateMachine):
     @invariant()
     def history_names_each_ingest(self) -> None:
         with self.state.reading() as state:
-            history = state.history.newest(100_000)
+            history = state.history.newest(100_000, shows_all=True).entries
         assert [entry.number for entry in history] == list(range(self.number(), 0, -1))
         operation = "load" if self.is_snapshot else "ingest"
         ingests = {entry.number: entry for entry in history if entry.operation == operation}
@@ -1086,9 +1091,15 @@ class InstanceMachine(RuleBasedStateMachine):
         passed = 0
         if self.follower_retention_ms is not None:
             passed = self.number_at(self.clock() - self.follower_retention_ms)
+        with self.state.reading() as state:
+            history = state.history.newest(100_000).entries
+        numbers = [e.number for e in history if e.kind in kinds_of(Subject.ROWS)]
         for follower in self.state.followers():
             assert follower.position >= horizon or follower.position < passed
-            assert follower.lost == max(0, horizon - follower.position)
+            changes = [n for n in numbers if n > follower.position]
+            assert follower.lag == len(changes)
+            assert follower.lost == sum(number <= horizon for number in changes)
+            assert follower.is_passed == (follower.position < horizon)
 
     @invariant()
     def retained_versions_can_be_read(self) -> None:
@@ -1097,7 +1108,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def number_at(self, time_ms: int) -> int:
         with self.state.reading() as state:
-            history = state.history.newest(100_000)
+            history = state.history.newest(100_000, shows_all=True).entries
         return max((each.number for each in history if each.time_ms <= time_ms), default=0)
 
     def hides(self, delete: Delete, row: Row) -> bool:

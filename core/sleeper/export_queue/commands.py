@@ -82,7 +82,8 @@ def create(instance: "Instance", new: NewQueue) -> None:
 def list_all(instance: "Instance") -> "Iterable[Listing]":
     """List the export queues.
 
-    The lag is the number of transactions that are not taken up. Exports are pending until the
+    The lag is the number of transactions whose exports are not taken up: changes of rows, or for
+    queues on others, compactions or transactions with exports. Exports are pending until the
     receiver has them, and dead if it refused them too often.
 
     \b

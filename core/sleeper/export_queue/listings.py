@@ -15,7 +15,7 @@ from sleeper.export_queue.definition import describe_exporter
 from sleeper.export_queue.failures import ends_by_itself
 from sleeper.export_queue.properties import EXPORT_QUEUE_PENDING_BYTES_MAX
 from sleeper.export_queue.store import BucketStatus, ExportStore, RegisteredQueue, open_export_store
-from sleeper.export_queue.table_queries import StoredQueue, queues_in
+from sleeper.export_queue.table_queries import StoredQueue, Uncaptured, find_uncaptured, queues_in
 from sleeper.instance import Instance
 from sleeper.reports.output import Column, ColumnKind, Listing, Value, describe_omission, pluralize
 from sleeper.reports.problem import Problem, ProblemState
@@ -187,14 +187,14 @@ def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> R
         table.name,
         None if stored is None else stored.source,
         state,
-        None if stored is None else max(0, table.number - queue.position.number),
+        None if table.uncaptured is None else table.uncaptured.transactions,
         counts.pending,
         counts.bytes,
         counts.dead,
         min((each.oldest_ms for each in buckets), default=None),
         None if stored is None else _describe_exporter(stored),
         find_failing(buckets),
-        table.uncaptured_ms,
+        None if table.uncaptured is None else table.uncaptured.since_ms,
     )
 
 
@@ -205,13 +205,12 @@ def _describe_exporter(stored: StoredQueue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _QueueTable:
-    """The table of a queue, its newest transaction, and the queue as the table has it."""
+    """The table of a queue, the queue as the table has it, and what it has to capture."""
 
     name: str | None = None
     is_readable: bool = False
-    number: int = 0
     stored: StoredQueue | None = None
-    uncaptured_ms: int | None = None
+    uncaptured: Uncaptured | None = None
 
 
 def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
@@ -220,9 +219,11 @@ def _read_table(instance: Instance, queue: RegisteredQueue) -> _QueueTable:
         table = find_table(instance.tables.index, None, queue.table_id)
         name = table.name
         with instance.tables.state(table.id).reading() as state:
-            stored, first = queues_in(state).find_or_none(queue.name), queue.position.number + 1
-            since_ms = state.entry_time_ms(first) if first <= state.number else None
-            return _QueueTable(name, True, state.number, stored, since_ms)
+            stored = queues_in(state).find_or_none(queue.name)
+            if stored is None:
+                return _QueueTable(name, True)
+            uncaptured = find_uncaptured(state, stored, queue.position.number)
+            return _QueueTable(name, True, stored, uncaptured)
     except NotFoundError:
         return _QueueTable(name)
     except SleeperError as error:
@@ -236,7 +237,7 @@ class QueueStatus:
 
     `exporter` omits the parts of a URL that may be secret, and ends in `(insecure)` if the
     connection may be without verified TLS.
-    `lag` is the number of transactions that are not captured. `pending` exports of
+    `lag` is the number of transactions whose exports are not captured. `pending` exports of
     `pending_bytes` are stored, the oldest since `oldest_ms`; `dead` ones are dead letters. No more
     are captured while the queue `is_full`: its pending exports have too many bytes.
     """

@@ -55,10 +55,10 @@ class ExportWatch:
         if unavailable:
             exports = sum(status.exports for status in unavailable)
             problems.append(f"{pluralize(exports, 'export')} pending: {unavailable[0].error}")
-        stuck = self._find_stuck(open_queue) if open_queue.lag else None
+        stuck = self._find_stuck(open_queue) if open_queue.is_behind else None
         if stuck is not None:
             problems.append(f"export queue {name!r}: {stuck}")
-        is_busy = len(unavailable) < len(statuses) or (open_queue.lag > 0 and stuck is None)
+        is_busy = len(unavailable) < len(statuses) or (open_queue.is_behind and stuck is None)
         return CompanionWork(position, pending, is_busy, tuple(problems))
 
     def _find_stuck(self, open_queue: OpenQueue) -> str | None:

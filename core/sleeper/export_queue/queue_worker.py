@@ -169,8 +169,8 @@ def drain_now(
         # Pending exports may leave until the end of the time.
         may_wait = seconds_max is not None and store.counts(name).pending > 0
         is_stuck = captured.exports == 0 and drained.exports == 0 and not may_wait
-        # Capturing may commit transactions of its own, such as holds of a snapshot table.
-        is_done = captured.is_complete and (is_second or not find_queue(instance, name).lag)
+        # Transactions may have been committed while the exports were drained.
+        is_done = captured.is_complete and (is_second or not find_queue(instance, name).is_behind)
         is_over = (is_stuck and not captured.is_complete) or time.monotonic() >= ends_at
         if is_done or drained.hung or is_over:
             return report

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.export_queue.definition import ExportQueue, parse_definition
 from sleeper.export_queue.store import Position, RegisteredQueue, open_export_store
-from sleeper.export_queue.table_queries import StoredQueue, queues_in
+from sleeper.export_queue.table_queries import StoredQueue, find_uncaptured, queues_in
 from sleeper.export_queue.version_hold import find_holds
 from sleeper.instance import Instance, OpenTable
 from sleeper.query.hold import release_hold
@@ -29,12 +29,17 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class OpenQueue:
-    """A queue. `number` is that of the newest transaction of its table."""
+    """A queue. `number` is that of the newest transaction of its table.
+
+    `lag` is how many transactions it has to capture. Without any it may still be behind, and then
+    passes the rest, so that the table can forget them.
+    """
 
     registered: RegisteredQueue
     table: OpenTable
     definition: ExportQueue
     number: int
+    lag: int
 
     @property
     def generation(self) -> int:
@@ -42,9 +47,9 @@ class OpenQueue:
         return self.registered.generation
 
     @property
-    def lag(self) -> int:
-        """The number of transactions that are not captured."""
-        return max(0, self.number - self.registered.position.number)
+    def is_behind(self) -> bool:
+        """Whether its position is before the newest transaction, of whatever kind."""
+        return self.registered.position.number < self.number
 
 
 @dataclass(slots=True)
@@ -82,7 +87,8 @@ def find_queue(instance: Instance, name: str) -> OpenQueue:
     with table.state.reading() as state:
         stored = find_stored(registered, ref, state)
         number = state.number
-    return OpenQueue(registered, table, parse_definition(stored.definition), number)
+        lag = find_uncaptured(state, stored, registered.position.number).transactions
+    return OpenQueue(registered, table, parse_definition(stored.definition), number, lag)
 
 
 def find_stored(registered: RegisteredQueue, table: TableRef, state: TableState) -> StoredQueue:

@@ -33,6 +33,7 @@ SYSTEM = System(
         "sleeper.export_queue.transactions:ExportRows",
     ),
     follower_prefix="export-queue:",
+    follower_kinds="sleeper.export_queue.table_queries:find_kinds",
     transaction_part="sleeper.export_queue.attached:AttachedExports",
     check_deletion="sleeper.export_queue.registration:check_deletion",
     code_users="sleeper.export_queue.registration:find_users",

@@ -24,7 +24,7 @@ _HOUR_MS = 3_600_000
 def find_claim(table: OpenTable, number: int) -> tuple[str | None, int | None]:
     """Returns the lowest claim on a version below the number and the end of all, if known."""
     time_ms = now_ms(table)
-    followers = [f for f in table.state.followers() if f.position < number and not f.lost]
+    followers = [f for f in table.state.followers() if f.position < number and not f.is_passed]
     holds = [hold for hold in table.state.holds.unexpired() if hold.version < number]
     with table.state.reading() as state:
         if state.is_snapshot_table:

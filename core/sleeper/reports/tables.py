@@ -23,7 +23,7 @@ from sleeper.reports.snapshot_versions import SnapshotVersionsReport
 from sleeper.schema.model import Key, Schema, type_name
 from sleeper.statestore.holds import Hold
 from sleeper.statestore.reading.file_queries import Totals
-from sleeper.statestore.reading.newest_queries import Follower
+from sleeper.statestore.reading.followers import Follower
 from sleeper.statestore.store import StateStore
 from sleeper.tables import TableId, TableIndex, TableRef, TableState, list_deleted
 

@@ -20,7 +20,7 @@ from sleeper.statestore.fold_tables import create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter
 from sleeper.statestore.holds import Holds, HoldStore
 from sleeper.statestore.log import LogEntry, TransactionLog
-from sleeper.statestore.reading.newest_queries import Follower
+from sleeper.statestore.reading.followers import Follower, find_follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.transactions.codec import encode
@@ -157,15 +157,10 @@ class StateStore:
     def followers(self) -> list[Follower]:
         """Returns every follower with its position and lag."""
         with self.reading() as state:
-            # Followers of a snapshot table skip versions that expired.
-            number, horizon = state.number, 0 if state.is_snapshot_table else state.horizon
-            starts = state.collection.follower_starts()
-        result = []
-        for name, cursor_key, start in starts:
-            position = max(start, self._log.cursor(cursor_key))
-            lag, lost = max(0, number - position), max(0, horizon - position)
-            result.append(Follower(name, cursor_key, start, position, lag, lost))
-        return result
+            return [
+                find_follower(state, name, cursor_key, start, self._log.cursor(cursor_key))
+                for name, cursor_key, start in state.collection.follower_starts()
+            ]
 
     def advance_follower(self, name: str, to: int) -> None:
         """Advances the follower's cursor to `to`. NotFoundError if there is no such follower."""
@@ -222,7 +217,7 @@ class StateStore:
         with self.reading() as state:
             if state.is_snapshot_table:
                 followers = [f for f in followers if f.is_of_system]
-        followed = [f.position for f in followers if f.is_of_system or not f.lost]
+        followed = [f.position for f in followers if f.is_of_system or not f.is_passed]
         limits = [verified[-1].number, *held, *followed]
         up_to: int = min(limits if up_to_max is None else [*limits, up_to_max])
         self._log.trim(up_to)

@@ -90,7 +90,7 @@ def test_followers_have_their_lag(table: Instance) -> None:
     assert (follower["follower"], follower["position"], follower["lag"]) == (
         "reader",
         version - 1,
-        2,
+        1,
     )
     assert answer["holds"] == []
 

@@ -42,9 +42,9 @@ class TableFeed(LoadingFeed):
         if state is None:
             return Lag(None, str(self._source.newest_number()))
         seen = self._source.inspect(state.positions)
-        number = self._source.number_of(state.positions)
-        can_follow = seen.problem is None and number is not None
-        return Lag(seen.newest - (number or 0) if can_follow else None, str(seen.newest))
+        # Other fields or processing change the rows of the store by a load.
+        behind = seen.behind or int(seen.shape.digest != state.shape)
+        return Lag(behind if seen.problem is None else None, str(seen.newest))
 
     def _begin_empty(self) -> None:
         """Creates a store without data at the saved position, which therefore lacks history."""

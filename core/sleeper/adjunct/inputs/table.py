@@ -32,6 +32,8 @@ from sleeper.query.run import run_query
 from sleeper.query.service import make_query_table
 from sleeper.schema.model import Schema, schema_to_json
 from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.transactions.codec import kinds_of
+from sleeper.statestore.transactions.transaction import Subject
 
 _TABLE = "table"
 _NUMBER = "number"
@@ -63,10 +65,14 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The newest transaction of a table and its shape. `problem` is why a store cannot follow."""
+    """The newest transaction of a table and its shape. `problem` is why a store cannot follow.
+
+    `behind` is how many transactions after the store's position changed rows.
+    """
 
     problem: str | None
     newest: int
+    behind: int
     shape: TableShape
 
 
@@ -174,7 +180,9 @@ class TableInput:
         self._find_table()
         with self._table.state.reading() as state:
             problem = self._find_problem(positions, state)
-            return Inspection(problem, int(state.number), _find_shape(state))
+            number = self.number_of(positions) or 0
+            behind = state.history.count(kinds_of(Subject.ROWS), number, state.number)
+            return Inspection(problem, int(state.number), behind, _find_shape(state))
 
     def _find_table(self) -> None:
         """Finds the table of the name, which may be another one now. NotFoundError if none is."""
@@ -192,7 +200,7 @@ class TableInput:
                 f"table {name!r} went back: its newest transaction is {state.number}, and the "
                 f"store is at {number}"
             )
-        if number < state.horizon:
+        if not state.keeps_changes_after(number):
             return (
                 f"table {name!r} keeps changes from transaction {state.horizon + 1} on, and the "
                 f"store is at {number}"

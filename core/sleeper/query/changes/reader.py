@@ -139,11 +139,12 @@ class ChangeReader:
         """Raises InvalidRequestError if changes after the number are gone, or if it is new."""
         with self._table.state.reading() as state:
             horizon, newest = state.horizon, state.number
+            is_kept = self._is_snapshot_table or state.keeps_changes_after(start)
         if start > newest:
             raise InvalidRequestError(
                 f"transaction {start + 1} does not exist yet: the newest is {newest}"
             )
-        if start >= horizon or self._is_snapshot_table:
+        if is_kept:
             return
         kept = f"changes are kept from transaction {horizon + 1} on"
         if self._follower is None or self.is_new:
@@ -179,7 +180,7 @@ class ChangeReader:
 
     def _plan_step(self) -> Step:
         with self._table.state.reading() as state:
-            if self.position >= state.horizon or self._is_snapshot_table:
+            if self._is_snapshot_table or state.keeps_changes_after(self.position):
                 return plan_step(state, self.position, self._last)
         self._check_start(self.position)
         raise AssertionError("unreachable: the horizon never falls")

@@ -20,7 +20,6 @@ from sleeper.statestore.rows import (
 )
 from sleeper.statestore.snapshot_versions import IN_EXPIRED
 from sleeper.statestore.transactions.record_requests import REQUEST_KIND
-from sleeper.systems import follower_prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,26 +120,6 @@ class UnneededFile(NamedTuple):
     unreferenced_time_ms: int
     is_collecting: bool
     has_deleted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """A named reader of changes. It has read to `position` and `lag` transactions follow.
-
-    Of these, `lost` are no longer kept.
-    """
-
-    name: str
-    cursor_key: str
-    start: int
-    position: int
-    lag: int
-    lost: int = 0
-
-    @property
-    def is_of_system(self) -> bool:
-        """Whether it belongs to a system, and keeps all that it has not read."""
-        return self.name.startswith(follower_prefixes())
 
 
 _IS_HELD = (

@@ -22,6 +22,8 @@ from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQuer
 from sleeper.statestore.reading.partition_queries import PartitionQueries
 from sleeper.statestore.reading.snapshot_queries import SnapshotQueries
 from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.transactions.codec import kinds_of
+from sleeper.statestore.transactions.transaction import Subject
 from sleeper.statestore.version import PointInTime, Version
 
 
@@ -203,9 +205,14 @@ class TableState:
             raise jump_error(clock_ms, self.time_ms)
         return self.moment(clock_ms)
 
+    def keeps_changes_after(self, start: int) -> bool:
+        """Returns whether all changes of rows after the version are available."""
+        lost = self.history.count(kinds_of(Subject.ROWS), start, self.horizon)
+        return lost == 0
+
     def check_changes_after(self, start: int) -> None:
         """Raises InvalidRequestError unless all changes after the version are available."""
-        if start < self.horizon:
+        if not self.keeps_changes_after(start):
             raise InvalidRequestError(
                 f"changes after version {start} are no longer complete: changes are readable "
                 f"from version {self.horizon} on"
