@@ -42,6 +42,11 @@ class Renewal:
         """Ends the renewal. A running action is not interrupted."""
         self._ended.set()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread was started and has not ended, also by an unexpected error."""
+        return self._thread.is_alive()
+
     def __enter__(self) -> Self:
         self.start()
         return self

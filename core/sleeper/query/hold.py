@@ -127,7 +127,8 @@ class VersionHold:
         self._seconds = seconds
         self._clock = clock
         self._owner = owner
-        self._id = ""
+        self._id = ""  # of the hold that was written, or may have been
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._renewal: Renewal | None = None
         self._state = _State.NOT_HELD
@@ -152,13 +153,19 @@ class VersionHold:
                 self._start(seconds)
 
     def release(self) -> None:
-        """Releases the version. Never fails: a hold that remains expires."""
+        """Releases the version. Never fails: a hold that remains expires.
+
+        In a fork it does nothing, because the parent still reads.
+        """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             before = self._end()
             if before is _State.UNDER_FLOOR:
                 self._store.floor.leave(self._version)
-            elif before is _State.HELD:
+            if self._id:
                 release_hold(self._store, self._id)
+                self._id = ""
 
     def stop_renewal(self) -> None:
         """Renews the hold for the last time, so that it expires later. Never fails."""
@@ -168,6 +175,7 @@ class VersionHold:
                 self._take_and_leave()
             elif before is _State.HELD:
                 renew_hold(self._store, self._id, self._clock(), self._seconds)
+            self._id = ""
 
     def release_in_background(self) -> None:
         """Releases the hold in another thread.
@@ -207,11 +215,21 @@ class VersionHold:
             self._is_reported = True
 
     def _take(self) -> None:
-        self._id = new_transaction_id()
+        self._id = self._id or new_transaction_id()
         owner = f"{self._owner} ({socket.gethostname()}, process {os.getpid()})"
-        create_hold(
-            self._store, self._id, owner, self._version, self._clock(), self._seconds, is_new=True
-        )
+        try:
+            create_hold(
+                self._store,
+                self._id,
+                owner,
+                self._version,
+                self._clock(),
+                self._seconds,
+                is_new=True,
+            )
+        except StateMovedOnError:
+            self._id = ""
+            raise
         self._state = _State.HELD
         atexit.register(self.release)
 

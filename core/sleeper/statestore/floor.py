@@ -12,10 +12,12 @@ import socket
 import threading
 import time
 import uuid
+import weakref
 from collections import Counter
 from dataclasses import dataclass, replace
 
 from sleeper.clock import Clock
+from sleeper.errors import UnavailableError
 from sleeper.renewal import Renewal
 from sleeper.statestore.holds import Holds
 
@@ -24,6 +26,8 @@ _RENEWAL_SECONDS = 30
 _IDLE_MS = 60_000
 # A read begins under a floor only if that outlasts the next renewal, and one that fails.
 _LEFT_SECONDS = 60
+# Reads of a process that may not write holds, or whose disk is full, do not try it each time.
+_RETRY_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,10 @@ class Floor:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._reset()
+        _floors.add(self)
 
     def _reset(self) -> None:
-        self._process = os.getpid()
+        """Starts anew, without a floor, readers and a thread, as in a fork."""
         self._id = uuid.uuid4().hex
         # A reader that leaves waits for no request, so another lock is held during those.
         self._lock, self._request_lock = threading.Lock(), threading.Lock()
@@ -62,47 +67,47 @@ class Floor:
         self._kept = _NOTHING
         self._is_written = False
         self._used_ms = 0
+        self._fault, self._retry_at_seconds = "", 0.0
         self._renewal: Renewal | None = None
 
     def enter(self, holds: Holds, version: int) -> None:
         """Keeps the version until `leave`, with a write only if the floor does not keep it yet.
 
-        StateMovedOnError if no read may begin at it.
+        StateMovedOnError if no read may begin at it. UnavailableError if it cannot be written.
         """
-        if self._process != os.getpid():
-            self._reset()  # in a fork, which has no floor and no thread
         if self._add_if_kept(version):
             return
         with self._request_lock:
             if self._add_if_kept(version):
                 return
+            if time.monotonic() < self._retry_at_seconds:
+                raise UnavailableError(self._fault)
             with self._lock:
                 self._readers[version] += 1
                 lowest, self._kept = min(self._readers), _NOTHING
             try:
                 kept = self._write(holds, lowest)
                 holds.check(version)
-            except BaseException:
+            except BaseException as error:
                 self.leave(version)
+                if isinstance(error, UnavailableError):
+                    self._fault = str(error)
+                    self._retry_at_seconds = time.monotonic() + _RETRY_SECONDS
                 raise
             with self._lock:
                 self._kept = replace(kept, version=version)
-            if self._renewal is None:
+            if self._renewal is None or not self._renewal.is_running:
                 self._start(holds)
 
     def leave(self, version: int) -> None:
-        """Ends a read of the version."""
-        if self._process != os.getpid():
-            return  # a read of the parent of a fork
+        """Ends a read of the version, in the process in which it began."""
         with self._lock:
             self._used_ms = self._clock()
             self._readers[version] -= 1
             self._readers += Counter()  # forgets versions that nobody reads
 
     def end(self, holds: Holds) -> None:
-        """Deletes the floor if nobody reads under it. Later reads write it again."""
-        if self._process != os.getpid():
-            return
+        """Deletes the floor if nobody reads under it. Later reads write another."""
         with self._request_lock:
             with self._lock:
                 if self._readers:
@@ -110,8 +115,9 @@ class Floor:
                 self._kept = _NOTHING  # so a read that begins now waits for the request lock
             self._stop_renewal()
             if self._is_written:
-                holds.release([self._id])
-            self._is_written = False
+                # A deletion whose answer is lost may be done late, so its id is not used again.
+                ended, self._id, self._is_written = self._id, uuid.uuid4().hex, False
+                holds.release([ended])
 
     def _add_if_kept(self, version: int) -> bool:
         with self._lock:
@@ -126,8 +132,8 @@ class Floor:
         """Writes the floor, and returns what it keeps."""
         until_seconds, now_ms = time.monotonic() + FLOOR_SECONDS, self._clock()
         owner = f"reads of {socket.gethostname()}, process {os.getpid()}"
+        self._is_written = True  # also if the answer is lost
         holds.write_floor(self._id, owner, version, FLOOR_SECONDS)
-        self._is_written = True
         return _Kept(version, now_ms + FLOOR_SECONDS * 1000, until_seconds)
 
     def _start(self, holds: Holds) -> None:
@@ -137,6 +143,9 @@ class Floor:
 
     def _renew(self, holds: Holds) -> None:
         with self._request_lock:
+            if self._renewal is None:
+                return  # the floor ended while this thread waited
+            # The newest state, because the floor expires by the time of the log.
             newest = holds.newest()
             with self._lock:
                 is_idle = not self._readers and self._clock() - self._used_ms >= _IDLE_MS
@@ -160,3 +169,14 @@ class Floor:
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
+
+
+_floors: "weakref.WeakSet[Floor]" = weakref.WeakSet()
+
+
+def _reset_floors() -> None:
+    for floor in list(_floors):
+        floor._reset()
+
+
+os.register_at_fork(after_in_child=_reset_floors)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +78,48 @@ def test_a_hold_that_could_not_be_written_is_created_later(table: DataTable) -> 
         assert not table.holds()
     wait_until(lambda: bool(table.holds()))
     hold.release()
+    assert not table.holds()
+
+
+def test_a_hold_whose_write_has_no_answer_is_released(table: DataTable) -> None:
+    put = LocalHolds.put
+
+    def put_without_answer(holds: LocalHolds, hold: Hold) -> None:
+        put(holds, hold)
+        raise UnavailableError("the answer is lost")
+
+    hold = VersionHold(table.store, 1, 3600, table.clock, "tests")
+    with patch.object(LocalHolds, "put", put_without_answer):
+        hold.acquire()
+    assert len(table.holds()) == 1
+    hold.release()
+    assert not table.holds()
+
+
+def test_a_fork_releases_no_hold_and_has_a_floor_of_its_own(table: DataTable) -> None:
+    floor = table.store.floor
+    held, under_floor = (VersionHold(table.store, 1, 60, table.clock, "tests") for _ in range(2))
+    held.acquire()
+    with patch.object(VersionHold, "under_floor_seconds", 60.0):
+        under_floor.acquire()
+    assert (sum(floor._readers.values()), len(table.holds())) == (1, 2)
+
+    def release() -> None:
+        assert not floor._readers
+        assert floor._renewal is None
+        floor._readers[1] += 1  # a read of the fork
+        held.release()
+        under_floor.release()
+        assert floor._readers[1] == 1
+
+    child = multiprocessing.get_context("fork").Process(target=release)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert len(table.holds()) == 2
+    held.release()
+    under_floor.release()
+    floor.end(table.store.holds)
     assert not table.holds()
 
 

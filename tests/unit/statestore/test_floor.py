@@ -7,10 +7,12 @@ import pytest
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.renewal import Renewal
 from sleeper.statestore import floor
 from sleeper.statestore.floor import FLOOR_SECONDS, Floor
 from sleeper.statestore.holds import MARGIN_MS, Hold
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
+from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.tables import TableId
 from tests.tables.memory_holds import MemoryHolds
 from tests.tables.state_table import ROOT, StateTable, data_file
@@ -23,9 +25,11 @@ class CountedHolds(MemoryHolds):
 
     writes = 0
     is_full = False
+    refused = 0
 
     def put(self, hold: Hold) -> None:
         if self.is_full:
+            self.refused += 1
             raise UnavailableError("the disk is full")
         self.writes += 1
         super().put(hold)
@@ -172,10 +176,70 @@ def test_an_idle_floor_is_no_longer_renewed(table: Table) -> None:
     assert table.floor._renewal is None
 
 
-def test_a_floor_that_cannot_be_written_keeps_nothing(table: Table) -> None:
+def test_a_floor_that_cannot_be_written_keeps_nothing_and_is_tried_again_after_a_while(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.port.is_full = True
-    with pytest.raises(UnavailableError):
-        table.enter()
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            table.enter()
+    assert table.port.refused == 1
     table.port.is_full = False
+    start = floor.time.monotonic()
+    monkeypatch.setattr(floor.time, "monotonic", lambda: start + 5)
     table.enter()
     assert table.port.writes == 1
+
+
+def test_a_floor_that_ended_has_another_id(table: Table) -> None:
+    """A write that has no answer may be done after later ones."""
+    table.floor.leave(table.enter())
+    [before] = table.port.all()
+    table.floor.end(table.store.holds)
+    table.enter()
+    table.port.delete([before.id])
+    assert len(table.port.all()) == 1
+
+
+def test_a_floor_whose_write_has_no_answer_ends(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = CountedHolds.put
+
+    def put_without_answer(holds: CountedHolds, hold: Hold) -> None:
+        put(holds, hold)
+        raise UnavailableError("the answer is lost")
+
+    monkeypatch.setattr(CountedHolds, "put", put_without_answer)
+    with pytest.raises(UnavailableError):
+        table.enter()
+    assert len(table.port.all()) == 1
+    table.floor.end(table.store.holds)
+    assert table.port.all() == []
+
+
+def test_a_renewal_that_waited_for_the_end_writes_nothing(table: Table) -> None:
+    table.floor.leave(table.enter())
+    table.floor.end(table.store.holds)
+    table.renew()
+    assert table.port.all() == []
+
+
+def test_a_thread_that_died_is_replaced(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.enter()
+    first = table.floor._renewal
+    monkeypatch.setattr(Renewal, "is_running", False)
+    table.pass_seconds(FLOOR_SECONDS)
+    table.enter()
+    assert table.floor._renewal not in (None, first)
+
+
+def test_a_renewal_reads_the_time_of_the_log(tmp_path: Path) -> None:
+    """The clock of a writer is ahead, and collectors count a floor by the time of its entry."""
+    table = Table(tmp_path, "remote")
+    table.enter(table.old)
+    table.pass_seconds(3600)
+    table.another_store().commit(AcceptTime(table.clock.now_ms))
+    table.pass_seconds(-3600)
+    table.renew()
+    assert table.collect().files == 0
