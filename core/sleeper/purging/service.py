@@ -296,7 +296,8 @@ class _Purge:
             # None if the delay began before the oldest readable version.
             then = state.last_number_at(state.moment(self.table.instance.clock()) - delay_ms)
         if then is not None and then >= number and claims.horizon_max >= number:
-            raise_horizon(store, number, claims)
+            if raise_horizon(store, number, claims):
+                return  # by a follower, or a hold in the log, since the claims were read
             if all(hold.version >= number for hold in store.holds.unexpired()):
                 store.commit(CollectFiles((), number, claims.cursors, claims.passed))
 

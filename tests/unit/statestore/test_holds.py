@@ -83,6 +83,17 @@ def test_a_hold_between_the_first_reading_and_the_horizon_keeps_its_files(table:
     assert table.collect().files == 2
 
 
+def test_changes_after_a_version_that_is_held_below_the_horizon_are_complete(table: Table) -> None:
+    start = OLD - 1
+    table.log.before_next_append = lambda: table.hold(version=start)
+    assert table.collect().horizon_after > start
+    with table.store.reading() as state:
+        state.check_changes_after(start)
+    table.store.holds.release(["h"])
+    with table.store.reading() as state, pytest.raises(InvalidRequestError, match="complete"):
+        state.check_changes_after(start)
+
+
 def test_a_hold_after_the_horizon_is_given_up(table: Table) -> None:
     claims = find_claims(table.store, table.clock.now_ms)
     assert raise_horizon(table.store, OLD + 1, claims) is None

@@ -99,18 +99,18 @@ class TableState:
 
     def _check_readable(self) -> None:
         if self.version < self.oldest_version:
-            is_kept = self.version >= max(self.forgotten_below, 1)
-            if not is_kept or not self._is_held():
+            is_complete = self.version >= max(self.forgotten_below, 1)
+            if not is_complete or not self._is_held(self.version):
                 raise InvalidRequestError(self._passed_fault(self.version))
         fault = self._find_expiry_fault(self.version)
-        if fault is not None and not self._is_held():
+        if fault is not None and not self._is_held(self.version):
             raise InvalidRequestError(fault)
 
-    def _is_held(self) -> bool:
+    def _is_held(self, version: int) -> bool:
         find_load = self.snapshots.find_version if self.is_snapshot_table else lambda _: 0
         return any(
-            hold.version <= self.version
-            and (hold.is_floor or find_load(hold.version) == find_load(self.version))
+            hold.version <= version
+            and (hold.is_floor or find_load(hold.version) == find_load(version))
             for hold in self._held()
         )
 
@@ -207,6 +207,8 @@ class TableState:
 
     def keeps_changes_after(self, start: int) -> bool:
         """Returns whether all changes of rows after the version are available."""
+        if self.forgotten_below <= start < self.horizon and self._is_held(start):
+            return True
         lost = self.history.count(kinds_of(Subject.ROWS), start, self.horizon)
         return lost == 0
 
