@@ -15,6 +15,8 @@ from cdk_nag import AwsSolutionsChecks
 
 from sleeper.admin.instance_folder import InstanceFolder, read_instance_folder
 from sleeper.errors import SleeperError
+from sleeper.preflight.finding import refuse_errors
+from sleeper.preflight.folder import check_folder
 from sleeper.properties.declaration import Property
 from sleeper.properties.instance import ACCOUNT, ID, REGION, SUBNETS, VPC
 from stacks.constructs.code import PLATFORMS
@@ -33,6 +35,7 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
         raise SystemExit(f"lambda_platform is {platform!r}: expected {', '.join(PLATFORMS)}")
     for warning in folder.warnings:
         print(warning, file=sys.stderr)
+    refuse_errors(check_folder(folder))
     instance_id = properties.get(ID)
     InstanceStack(
         app,

@@ -41,11 +41,6 @@ class NetworkStack(cdk.NestedStack):
         super().__init__(scope, construct_id)
         given = deployment.get(VPC)
         subnets = deployment.get(SUBNETS)
-        if bool(given) != bool(subnets):
-            unset = SUBNETS if given else VPC
-            raise InvalidRequestError(
-                f"property {unset.name} is not set: set {VPC.name} and {SUBNETS.name} together"
-            )
         has_public_addresses = not given and not deployment.get(NETWORK_ENDPOINTS)
         if given:
             vpc = _given_vpc(self, given, subnets)

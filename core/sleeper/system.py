@@ -114,7 +114,8 @@ class Stack(NamedTuple):
     """A nested stack of a deployment on AWS, a `stacks.system_stack.SystemStack`.
 
     `sleeper.optional.stacks` chooses it by its `option`, which its texts list after `after`. A
-    stack without an option is deployed with any other one of its system.
+    stack without an option is deployed with any other one of its system. `services` are those of
+    AWS that not every region has, by their names in boto3.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Stack(NamedTuple):
     option: str | None = None
     after: str = ""
     is_default: bool = False
+    services: tuple[str, ...] = ()
 
 
 class System(NamedTuple):

@@ -11,6 +11,7 @@ SYSTEM = System(
             "stacks.systems.athena:AthenaStack",
             option="AthenaStack",
             after="QueryStack",
+            services=("athena",),
         ),
     ),
 )

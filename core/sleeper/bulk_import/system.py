@@ -47,24 +47,28 @@ SYSTEM = System(
             option="EmrServerlessBulkImportStack",
             after="RestApiStack",
             is_default=True,
+            services=("emr-serverless",),
         ),
         Stack(
             "Emr",
             "stacks.systems.bulk_import.emr:EmrStack",
             option="EmrBulkImportStack",
             after="EmrServerlessBulkImportStack",
+            services=("emr",),
         ),
         Stack(
             "PersistentEmr",
             "stacks.systems.bulk_import.persistent_emr:PersistentEmrStack",
             option="PersistentEmrBulkImportStack",
             after="EmrBulkImportStack",
+            services=("emr",),
         ),
         Stack(
             "Eks",
             "stacks.systems.bulk_import.eks:EksStack",
             option="EksBulkImportStack",
             after="PersistentEmrBulkImportStack",
+            services=("eks",),
         ),
     ),
 )

@@ -80,6 +80,9 @@ _GENERAL = {
         "backup",
         "Back up the tables of an instance in use, each at its newest version.",
     ),
+    "preflight": _Source(
+        "preflight", "preflight", "Check an account, this machine and a folder before a deployment."
+    ),
     "pause": _Source("instance", "pause", "Pause the background schedules of an AWS instance."),
     "resume": _Source("instance", "resume", "Resume the background schedules of an AWS instance."),
     "queries": _Source("query", "queries", "Queue queries and show their status."),

@@ -1,0 +1,1 @@
+"""What the preflight asks AWS."""

@@ -1,0 +1,174 @@
+"""Checks of the account and the region, with an account that a test describes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.preflight.account import (
+    CONCURRENCY,
+    EMR_SERVERLESS_CORES,
+    FARGATE_CORES,
+    VPCS,
+    Networks,
+    check_account,
+)
+from sleeper.preflight.finding import Level
+from sleeper.properties.values import instance_properties
+
+EMR = "EmrServerlessBulkImportStack"
+
+
+@dataclass
+class DescribedAccount:
+    """Without changes, an account to which everything can be deployed."""
+
+    bootstrap: int | None = 33
+    quotas: dict[str, float] = field(
+        default_factory=lambda: {
+            CONCURRENCY: 1000,
+            FARGATE_CORES: 100,
+            EMR_SERVERLESS_CORES: 1000,
+            VPCS: 5,
+        }
+    )
+    addresses: dict[str, list[str]] = field(default_factory=lambda: {"vpc-1": ["172.31.0.0/16"]})
+    subnets: dict[str, str] = field(default_factory=dict)
+    with_route: frozenset[str] = frozenset()
+    missing: set[str] = field(default_factory=set)
+    denied: set[str] = field(default_factory=set)
+
+    def identity(self) -> tuple[str, str]:
+        self._refuse("identity")
+        return "123456789012", "eu-west-2"
+
+    def bootstrap_version(self) -> int | None:
+        self._refuse("bootstrap")
+        return self.bootstrap
+
+    def quota(self, name: str) -> float:
+        self._refuse(name)
+        return self.quotas[name]
+
+    def networks(self, subnets: Sequence[str]) -> Networks:
+        return Networks(self.addresses, self.subnets, self.with_route)
+
+    def lacks(self, service: str) -> bool:
+        return service in self.missing
+
+    def _refuse(self, name: str) -> None:
+        if name in self.denied:
+            raise InvalidRequestError(f"no permission for {name}")
+
+
+def problems(described: DescribedAccount, /, **values: str) -> list[tuple[Level, str]]:
+    properties = instance_properties(
+        {"sleeper.id": "here"} | {f"sleeper.{k.replace('_', '.')}": v for k, v in values.items()}
+    )
+    findings = check_account(properties, described)
+    return [(each.level, each.message) for each in findings if each.level is not Level.OK]
+
+
+def test_a_usual_account_has_no_problem() -> None:
+    assert problems(DescribedAccount()) == []
+
+
+@pytest.mark.parametrize(
+    ("account", "level", "message"),
+    [
+        (DescribedAccount(denied={"identity"}), Level.ERROR, "no permission for identity"),
+        (
+            DescribedAccount(bootstrap=None),
+            Level.ERROR,
+            "missing (expected 27 or later, which lets EMR Serverless pull images): run "
+            "`npx cdk bootstrap aws://123456789012/eu-west-2`",
+        ),
+        (DescribedAccount(bootstrap=26), Level.ERROR, "it has version 26"),
+        (DescribedAccount(denied={"bootstrap"}), Level.WARNING, "not checked: no permission"),
+        (
+            DescribedAccount(missing={"emr-serverless"}),
+            Level.ERROR,
+            f"region eu-west-2 has no emr-serverless: remove {EMR} from sleeper.optional.stacks",
+        ),
+        (
+            DescribedAccount(addresses={"vpc-9": ["10.1.0.0/16", "10.0.128.0/20"]}),
+            Level.WARNING,
+            "the addresses of vpc-9 overlap 10.0.0.0/16",
+        ),
+        (
+            DescribedAccount(addresses={f"vpc-{i}": ["172.16.0.0/16"] for i in range(5)}),
+            Level.ERROR,
+            "VPCs of the region: 5 of 5",
+        ),
+    ],
+)
+def test_each_problem_is_reported_alone(
+    account: DescribedAccount, level: Level, message: str
+) -> None:
+    ((actual, text),) = problems(account)
+    assert actual is level
+    assert message in text
+
+
+def test_a_part_that_is_not_deployed_is_not_checked() -> None:
+    account = DescribedAccount(bootstrap=20, missing={"emr-serverless"})
+    account.quotas[EMR_SERVERLESS_CORES] = 16
+    assert problems(account, optional_stacks="IngestStack") == []
+    assert len(problems(account, optional_stacks=EMR)) == 3
+
+
+@pytest.mark.parametrize(("concurrency", "reserved"), [(10, "1"), (109, "10"), (100, "1")])
+def test_a_reservation_beyond_the_quota_is_refused(concurrency: int, reserved: str) -> None:
+    account = DescribedAccount()
+    account.quotas[CONCURRENCY] = concurrency
+    ((level, text),) = problems(account, statestore_committer_concurrency_reserved=reserved)
+    assert level is Level.ERROR
+    assert f"expected {100 + int(reserved)} or more" in text
+
+
+def test_a_new_account_warns_of_throttles_and_memory() -> None:
+    account = DescribedAccount()
+    account.quotas[CONCURRENCY] = 10
+    values = {"statestore_committer_concurrency_reserved": "0", "lambda_memory_mb": "3009"}
+    found = problems(account, **values)
+    assert {level for level, _ in found} == {Level.WARNING}
+    texts = " ".join(text for _, text in found)
+    assert "messages wait" in texts
+    assert "sleeper.lambda.memory.mb is 3009" in texts
+
+
+def test_quotas_of_processors() -> None:
+    account = DescribedAccount()
+    account.quotas |= {FARGATE_CORES: 2, EMR_SERVERLESS_CORES: 16}
+    found = dict(problems(account))
+    assert "one task has 4" in found[Level.ERROR]
+    assert "sleeper.bulk.import.emr.serverless.max.vcpus is 400" in found[Level.WARNING]
+
+
+def test_subnets_of_a_given_network() -> None:
+    account = DescribedAccount(
+        subnets={"s-1": "vpc-1", "s-2": "vpc-2", "s-4": "vpc-1"}, with_route=frozenset({"s-4"})
+    )
+    found = problems(account, vpc="vpc-1", subnets="s-1,s-2,s-3,s-4")
+    assert [level for level, _ in found] == [Level.WARNING, Level.ERROR, Level.ERROR]
+    assert "s-1 has no default route" in found[0][1]
+    assert "s-2 belongs to vpc-2" in found[1][1]
+    assert "s-3 does not exist" in found[2][1]
+
+
+def test_another_account_or_region_is_refused() -> None:
+    found = problems(DescribedAccount(), account="210987654321", region="eu-west-1")
+    assert [text for _, text in found] == [
+        "property sleeper.account is 210987654321, not 123456789012",
+        "property sleeper.region is eu-west-1, not eu-west-2",
+    ]
+
+
+def test_a_check_that_fails_does_not_hide_others() -> None:
+    class Broken(DescribedAccount):
+        def lacks(self, service: str) -> bool:
+            raise UnavailableError("no answer")
+
+    account = Broken(bootstrap=None)
+    assert [level for level, _ in problems(account)] == [Level.ERROR, Level.WARNING]

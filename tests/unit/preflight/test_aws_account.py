@@ -1,0 +1,66 @@
+"""The account as AWS describes it. moto answers: the emulator has no quotas."""
+
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from sleeper.aws.clients import aws_client
+from sleeper.preflight.account import CONCURRENCY, VPCS
+from sleeper.preflight.aws.account import AwsAccount
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsAccount]:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-2")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    aws_client.cache_clear()
+    with mock_aws():
+        yield AwsAccount()
+    aws_client.cache_clear()
+
+
+def test_identity_bootstrap_and_quotas(account: AwsAccount) -> None:
+    assert account.identity() == ("123456789012", "eu-west-2")
+    assert account.bootstrap_version() is None
+    boto3.client("ssm").put_parameter(
+        Name="/cdk-bootstrap/hnb659fds/version", Value="27", Type="String"
+    )
+    assert account.bootstrap_version() == 27
+    assert account.quota(VPCS) == 5
+    with Stubber(aws_client("lambda")) as functions:
+        functions.add_response(
+            "get_account_settings", {"AccountLimit": {"ConcurrentExecutions": 10}}
+        )
+        assert account.quota(CONCURRENCY) == 10
+
+
+def test_regions_of_services(account: AwsAccount) -> None:
+    assert not account.lacks("dynamodb")
+    assert not account.lacks("emr-serverless")
+    assert not account.lacks("a-service-of-tomorrow")
+
+
+def test_networks_and_routes(account: AwsAccount) -> None:
+    client = boto3.client("ec2")
+    vpc = client.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+    client.associate_vpc_cidr_block(VpcId=vpc, CidrBlock="10.8.0.0/16")
+    plain, routed = (
+        client.create_subnet(VpcId=vpc, CidrBlock=f"10.7.{i}.0/24")["Subnet"]["SubnetId"]
+        for i in range(2)
+    )
+    gateway = client.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    client.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    table = client.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
+    client.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    client.associate_route_table(RouteTableId=table, SubnetId=routed)
+    networks = account.networks([plain, routed, "subnet-0123456789abcdef0"])
+    assert networks.subnets == {plain: vpc, routed: vpc}
+    assert networks.with_route == {routed}
+    assert set(networks.addresses[vpc]) == {"10.7.0.0/16", "10.8.0.0/16"}
+    assert vpc in account.networks([]).addresses
