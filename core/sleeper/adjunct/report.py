@@ -127,7 +127,8 @@ def _draw(status: StoreStatus) -> Iterator[str]:
 def _describe_lag(status: StoreStatus) -> str:
     if status.lag is None:
         return "unknown"
-    newest = "" if status.newest is None else f", the newest is {status.newest}"
+    # Without a lag, the newest may be the upkeep of a table, after the position of the store.
+    newest = f", the newest is {status.newest}" if status.lag and status.newest else ""
     return f"{status.lag:,} behind{newest}"
 
 

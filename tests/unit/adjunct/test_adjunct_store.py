@@ -124,6 +124,16 @@ def test_the_status_has_the_position(store: AdjunctStore, accounts: sleeper.Tabl
     store.refresh()
     assert store.status().lag == 0
     assert store.status().offset["number"] == str(accounts.version)
+    before = store.status().offset["number"]
+    accounts.compact(full=True)
+    status = store.status()
+    assert (status.lag, status.offset["number"]) == (0, before)
+    assert status.newest == str(accounts.version) != before
+    store.refresh()
+    assert store.status().offset["number"] == str(accounts.version)
+    # Other fields change the rows of the store.
+    accounts.add_field("note", "StringType")
+    assert store.status().lag == 1
 
 
 def test_a_store_follows_by_itself(
