@@ -18,8 +18,14 @@ import pytest
 
 import sleeper
 from sleeper.errors import InvalidRequestError
+from sleeper.local.holds import LocalHolds
 from sleeper.local.instance import open_local_instance
+from sleeper.local.state_store import SqliteTransactionLog
+from sleeper.statestore.database import Database
+from sleeper.statestore.store import StateStore
+from sleeper.tables import TableId
 from tests.clock import FakeClock
+from tests.tables.state_table import read_tables
 
 RECORDED = Path(__file__).parents[2] / "approved" / "recorded"
 FORMATS = (3, 5)
@@ -92,6 +98,25 @@ def test_history_and_lag_of_an_older_instance(table: sleeper.Table, state_format
     table.compact(full=True)
     assert [each.lag for each in store.followers()] == [1]
     assert operations(table) == [*recorded, "ingest"]
+
+
+def test_a_copy_that_folds_the_older_log_is_as_the_converted_state(
+    folder: Path, clock: FakeClock, tmp_path: Path, state_format: int
+) -> None:
+    """On AWS each process folds the log, or opens a snapshot, which it converts."""
+    open_local_instance(folder, clock, upgrade=True).close()
+    (path,) = folder.glob("*/state.db")
+    converted, copied = Database(path), Database(tmp_path / "copy.db", durable=False)
+    holds = LocalHolds(Database(tmp_path / "holds.db"), TableId("t"))
+    with closing(StateStore(copied, SqliteTransactionLog(converted), holds, clock)) as store:
+        assert [hold.id for hold in store.holds.all()] == ["query-1"]
+        expected, actual = read_tables(path), read_tables(copied.path)
+    converted.close()
+    if state_format == 3:
+        # It has no history, nor the number up to which deletes are applied, which may be any.
+        for tables in (expected, actual):
+            del tables["history"], tables["files"]
+    assert actual == expected
 
 
 def test_the_copy_of_the_state_is_the_way_back(
