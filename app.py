@@ -2,8 +2,8 @@
 
     cdk deploy --all -c instance=path/to/instance.properties
 
-`-c id=`, `-c vpc=` and `-c subnets=` (comma-separated) override the file, and suffice
-without one. The app does not call AWS.
+`-c id=`, `-c vpc=`, `-c subnets=` (comma-separated) and `-c email=` override the file, and
+suffice without one. The app does not call AWS.
 """
 
 import sys
@@ -18,11 +18,16 @@ from sleeper.errors import SleeperError
 from sleeper.preflight.finding import refuse_errors
 from sleeper.preflight.folder import check_folder
 from sleeper.properties.declaration import Property
-from sleeper.properties.instance import ACCOUNT, ID, REGION, SUBNETS, VPC
+from sleeper.properties.instance import ACCOUNT, ERRORS_EMAIL, ID, REGION, SUBNETS, VPC
 from stacks.constructs.code import PLATFORMS
 from stacks.instance import InstanceStack
 
-_OVERRIDES: dict[str, Property[Any]] = {"id": ID, "vpc": VPC, "subnets": SUBNETS}
+_OVERRIDES: dict[str, Property[Any]] = {
+    "id": ID,
+    "vpc": VPC,
+    "subnets": SUBNETS,
+    "email": ERRORS_EMAIL,
+}
 
 
 def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -> cdk.App:

@@ -31,3 +31,9 @@ class AlarmsStack(cdk.NestedStack):
         address = deployment.get(ERRORS_EMAIL)
         if address:
             self.topic.add_subscription(subscriptions.EmailSubscription(address))
+        else:
+            cdk.Annotations.of(self).add_warning_v2(
+                "sleeper:no-mail-of-alarms",
+                f"nobody receives the alarms: set {ERRORS_EMAIL.name} in instance.properties, or "
+                "pass -c email=ADDRESS",
+            )

@@ -1,7 +1,6 @@
 """The committer: a FIFO queue of commits, and the function that applies them."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import (
@@ -38,7 +37,6 @@ class CommitterStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         reserved = deployment.get(COMMITTER_CONCURRENCY_RESERVED)
@@ -65,5 +63,4 @@ class CommitterStack(cdk.NestedStack):
                 # It is also the maximum, because Lambda would throttle more.
                 at_once_max=reserved if reserved in _AT_ONCE_MAX else None,
             ),
-            alarms=alarms,
         )

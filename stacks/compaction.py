@@ -2,7 +2,6 @@
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import (
@@ -47,7 +46,6 @@ class CompactionStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
         cluster: ecs.ICluster,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -55,13 +53,10 @@ class CompactionStack(cdk.NestedStack):
             self,
             deployment,
             "compaction",
-            alarms=alarms,
             visibility_seconds=deployment.get(COMPACTION_VISIBILITY_SECONDS),
             receives_max=deployment.get(COMPACTION_RETRIES_MAX),
         )
-        PerTableOperation(
-            self, "Jobs", deployment=deployment, alarms=alarms, operation=_job_creation(deployment)
-        )
+        PerTableOperation(self, "Jobs", deployment=deployment, operation=_job_creation(deployment))
         WorkerTask(
             self,
             "Task",

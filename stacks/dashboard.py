@@ -14,7 +14,14 @@ from constructs import Construct
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
 from sleeper.properties.instance import OptionalStack
-from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, Metric
+from sleeper.reports.metric import (
+    INSTANCE,
+    INSTANCE_KIND,
+    INSTANCE_METRICS,
+    NAMESPACE,
+    TABLE,
+    Metric,
+)
 from stacks.constructs.metric import Chart, chart_metric, chart_period
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_stacks
@@ -72,6 +79,7 @@ class DashboardStack(cdk.NestedStack):
         rows = [
             [_title(f"# Sleeper instance {deployment.id}\nQueues, failures and tasks.")],
             [_alarms(self, deployment)],
+            charts.of_instance(),
             charts.of_queues(),
             charts.of_functions(),
             *charts.of_tasks_and_systems(),
@@ -95,6 +103,21 @@ class _Charts:
         self._window = chart_period(deployment)
         # A rate needs a value in each period.
         self._looked_at_minutes = max(minutes, deployment.get(METRICS_PERIOD_MINUTES))
+
+    def of_instance(self) -> list[cloudwatch.IWidget]:
+        """Returns what the watch publishes, which the alarms judge."""
+
+        def of_metric(metric: Metric) -> cloudwatch.IMetric:
+            return chart_metric(self._deployment, INSTANCE_KIND, metric, "Maximum")
+
+        others = (Metric.OLDEST_MESSAGE_SECONDS, Metric.THROTTLES)
+        counts = [of_metric(each) for each in INSTANCE_METRICS if each not in others]
+        age, throttles = map(of_metric, others)
+        return _beside(
+            ("Problems", counts),
+            ("Oldest message of all queues, seconds", [age]),
+            ("Throttles of the committer and of the log, per hour", [throttles]),
+        )
 
     def of_queues(self) -> list[cloudwatch.IWidget]:
         queues = self._deployment.queues

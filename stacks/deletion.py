@@ -1,7 +1,6 @@
 """Deletes by message: their queue, and the function that commits them."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from stacks.constructs.function import FunctionCode
@@ -22,7 +21,6 @@ class DeletionStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         make_receiver(
@@ -35,5 +33,4 @@ class DeletionStack(cdk.NestedStack):
                 permissions=[*read_state(deployment), *commit(deployment), *track(deployment)],
                 at_once_max=_AT_ONCE_MAX,
             ),
-            alarms=alarms,
         )

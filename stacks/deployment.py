@@ -27,13 +27,15 @@ class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
     Stacks add the addresses of their resources to `deployed`, and the resources that they create to
-    `functions` (by name), `queues`, `alarms` (by name), `task_kinds` and `lasting_tables`.
+    `functions` (by name), `schedules` (the minutes between the runs of functions, by their name
+    after the prefix), `queues`, `alarms` (by name), `task_kinds` and `lasting_tables`.
     """
 
     properties: InstanceProperties
     code: assets.Asset
     deployed: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
+    schedules: dict[str, int] = field(default_factory=dict)
     queues: list[DeployedQueue] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
     task_kinds: list[str] = field(default_factory=list)

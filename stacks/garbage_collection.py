@@ -1,7 +1,6 @@
 """Garbage collection of unreferenced files, orphans and deleted tables."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.instance import COLLECTION_PERIOD_MINUTES, ORPHAN_PERIOD_HOURS
@@ -37,7 +36,6 @@ class GarbageCollectionStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         for construct, operation in {
@@ -59,9 +57,7 @@ class GarbageCollectionStack(cdk.NestedStack):
                 size=Size(timeout_seconds=_LONGEST_SECONDS),
             ),
         }.items():
-            PerTableOperation(
-                self, construct, deployment=deployment, alarms=alarms, operation=operation
-            )
+            PerTableOperation(self, construct, deployment=deployment, operation=operation)
         sweep = make_function(
             self,
             "Sweep",

@@ -9,9 +9,7 @@ from constructs import Construct
 from sleeper.properties.deployed import (
     ADD_TABLE_URL,
     HTTP_API_URL,
-    INGEST_BATCHER,
     REST_API_URL,
-    WAITING,
 )
 from sleeper.properties.deployment import QUERY_MEMORY_MB
 from sleeper.properties.instance import OptionalStack
@@ -23,19 +21,15 @@ from stacks.constructs.permissions import (
     Permission,
     change_table_index,
     commit,
-    count_all,
     hold,
-    list_dead_letters,
     read_objects,
     read_queries,
     read_state,
-    scan_index,
     send,
-    track,
     write_objects,
 )
 from stacks.deployment import Deployment
-from stacks.system_stack import chosen_stacks
+from stacks.reporting import read_reports
 
 # The timeout of API Gateway.
 _TIMEOUT_SECONDS = 30
@@ -92,23 +86,12 @@ class HttpApiStack(cdk.NestedStack):
 
 def _permissions(deployment: Deployment) -> list[Permission]:
     allowed = [
-        *read_state(deployment),
+        *read_reports(deployment),
         *hold(deployment),
-        *track(deployment),
         read_objects(deployment, DATA),
-        count_all(deployment),
-        list_dead_letters(deployment),
     ]
     if deployment.has(OptionalStack.QUERY):
         allowed += [send(deployment, "query"), *read_queries(deployment)]
-    if deployment.has(OptionalStack.INGEST_BATCHER):
-        index = f"{deployment.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
-        allowed += [
-            Permission(("dynamodb:Query",), [index]),
-            scan_index(deployment, INGEST_BATCHER, WAITING),
-        ]
-    for stack in chosen_stacks(deployment):
-        allowed += stack.report(deployment)
     return allowed
 
 

@@ -2,7 +2,6 @@
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import INGEST_TASK_PERIOD_MINUTES
@@ -36,7 +35,6 @@ class IngestStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
         cluster: ecs.ICluster,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -44,7 +42,6 @@ class IngestStack(cdk.NestedStack):
             self,
             deployment,
             "ingest",
-            alarms=alarms,
             visibility_seconds=deployment.get(INGEST_VISIBILITY_SECONDS),
         )
         WorkerTask(

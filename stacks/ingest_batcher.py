@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import INGEST_BATCHER, WAITING
@@ -32,7 +31,6 @@ class IngestBatcherStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
         job_queues: Sequence[str],
     ) -> None:
         super().__init__(scope, construct_id)
@@ -52,7 +50,6 @@ class IngestBatcherStack(cdk.NestedStack):
                 ],
                 size=Size(keeps_state=False),
             ),
-            alarms=alarms,
         )
         self._create_batches(deployment, job_queues)
 

@@ -36,6 +36,7 @@ from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
 from stacks.system_stack import SystemStack, chosen_declarations, chosen_stacks
 from stacks.table_index import TableIndexStack
+from stacks.watch import WatchStack
 from stacks.websocket import WebSocketQueryStack
 
 
@@ -59,49 +60,43 @@ class InstanceStack(cdk.Stack):
         storage = StorageStack(self, "Storage", deployment=deployment)
         alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic
         network = NetworkStack(self, "Network", deployment=deployment).network
-        every: dict[str, Any] = {"deployment": deployment, "alarms": alarms}
-        log_stream = StateStoreStack(self, "StateStore", **every).log_stream
-        CommitterStack(self, "Committer", **every)
-        DeletionStack(self, "Deletion", **every)
-        self._add_ingest(deployment, every, network.cluster)
-        self._add_care(deployment, every, network.cluster)
-        websocket_id = self._add_queries(deployment, every, storage.emptier)
+        log_stream = StateStoreStack(self, "StateStore", deployment=deployment).log_stream
+        CommitterStack(self, "Committer", deployment=deployment)
+        DeletionStack(self, "Deletion", deployment=deployment)
+        self._add_ingest(deployment, network.cluster)
+        self._add_care(deployment, network.cluster)
+        websocket_id = self._add_queries(deployment, storage.emptier)
         context = StackContext(deployment, alarms, storage.emptier, network, log_stream)
         self._add_systems(context, starts_tasks=False)
         self._add_clients(deployment, websocket_id)
+        WatchStack(self, "Watch", deployment=deployment, alarms=alarms)
         self._complete(context, folder)
         for key, value in _tags(properties):
             cdk.Tags.of(self).add(key, value)
 
-    def _add_ingest(
-        self, deployment: Deployment, every: dict[str, Any], cluster: ecs.ICluster
-    ) -> None:
+    def _add_ingest(self, deployment: Deployment, cluster: ecs.ICluster) -> None:
         queues = [stack.ingest_queue for stack in chosen_stacks(deployment) if stack.ingest_queue]
         if deployment.has(OptionalStack.INGEST):
-            IngestStack(self, "Ingest", cluster=cluster, **every)
+            IngestStack(self, "Ingest", cluster=cluster, deployment=deployment)
             queues.insert(0, "ingest")
         if deployment.has(OptionalStack.INGEST_BATCHER):
-            IngestBatcherStack(self, "IngestBatcher", job_queues=queues, **every)
+            IngestBatcherStack(self, "IngestBatcher", job_queues=queues, deployment=deployment)
 
-    def _add_care(
-        self, deployment: Deployment, every: dict[str, Any], cluster: ecs.ICluster
-    ) -> None:
+    def _add_care(self, deployment: Deployment, cluster: ecs.ICluster) -> None:
         if deployment.has(OptionalStack.COMPACTION):
-            CompactionStack(self, "Compaction", cluster=cluster, **every)
+            CompactionStack(self, "Compaction", cluster=cluster, deployment=deployment)
         if deployment.has(OptionalStack.SPLITTING):
-            SplittingStack(self, "Splitting", **every)
+            SplittingStack(self, "Splitting", deployment=deployment)
         if deployment.has(OptionalStack.GARBAGE_COLLECTION):
-            GarbageCollectionStack(self, "GarbageCollection", **every)
+            GarbageCollectionStack(self, "GarbageCollection", deployment=deployment)
         if deployment.has(OptionalStack.TABLE_METRICS):
-            TableMetricsStack(self, "Metrics", **every)
+            TableMetricsStack(self, "Metrics", deployment=deployment)
 
-    def _add_queries(
-        self, deployment: Deployment, every: dict[str, Any], emptier: lambda_.IFunction
-    ) -> str | None:
+    def _add_queries(self, deployment: Deployment, emptier: lambda_.IFunction) -> str | None:
         """Returns the id of the API of the WebSocket, if it is deployed."""
         senders: list[lambda_.Function] = []
         if deployment.has(OptionalStack.QUERY):
-            senders = QueryStack(self, "Query", emptier=emptier, **every).functions
+            senders = QueryStack(self, "Query", emptier=emptier, deployment=deployment).functions
         if not deployment.has(OptionalStack.WEB_SOCKET_QUERY):
             return None
         return WebSocketQueryStack(

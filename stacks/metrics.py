@@ -1,7 +1,6 @@
 """Metrics of tables: files, references, rows, partitions."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import METRICS_PERIOD_MINUTES
@@ -18,14 +17,12 @@ class TableMetricsStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         PerTableOperation(
             self,
             "Metrics",
             deployment=deployment,
-            alarms=alarms,
             operation=Operation(
                 queue="table_metrics",
                 handler="report_table_metrics",

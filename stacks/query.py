@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -52,7 +51,6 @@ class QueryStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
         emptier: lambda_.IFunction,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -62,7 +60,7 @@ class QueryStack(cdk.NestedStack):
         _make_results_queue(self, deployment, days)
         plans = [*_remove_results(deployment), send(deployment, "leaf_query")]
         self.functions = [
-            make_receiver(self, construct, deployment, receiver, alarms=alarms)
+            make_receiver(self, construct, deployment, receiver)
             for construct, receiver in {
                 "Plan": _receiver(deployment, "query", "plan_query", plans),
                 "Run": _receiver(deployment, "leaf_query", "run_leaf_query"),

@@ -1,7 +1,6 @@
 """Partition splitting: one function finds leaves to split, another one splits them."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import SPLITTING_MEMORY_MB, SPLITTING_TIMEOUT_SECONDS
@@ -32,7 +31,6 @@ class SplittingStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         make_receiver(
@@ -55,13 +53,11 @@ class SplittingStack(cdk.NestedStack):
                 at_once_max=_AT_ONCE_MAX,
                 batch=1,
             ),
-            alarms=alarms,
         )
         PerTableOperation(
             self,
             "Find",
             deployment=deployment,
-            alarms=alarms,
             operation=Operation(
                 queue="find_partitions_to_split",
                 handler="find_partitions_to_split",

@@ -1,7 +1,6 @@
 """The transaction logs, the holds, the trackers, and the snapshots of tables' states."""
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployed import HOLDS, JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
@@ -30,7 +29,6 @@ class StateStoreStack(cdk.NestedStack):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
     ) -> None:
         super().__init__(scope, construct_id)
         followed = any(stack.follows_logs for stack in chosen_stacks(deployment))
@@ -43,7 +41,6 @@ class StateStoreStack(cdk.NestedStack):
             self,
             "Snapshots",
             deployment=deployment,
-            alarms=alarms,
             operation=Operation(
                 queue="state_snapshots",
                 handler="take_state_snapshots",

@@ -4,7 +4,7 @@ import os
 
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.reports.metric import Metric
+from sleeper.reports.metric import INSTANCE_KIND, Metric
 from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
 from sleeper.workers.schedule import start_tasks
 
@@ -21,4 +21,7 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
             kind.value,
             {Metric.TASKS_RUNNING: running, Metric.TASKS_STARTED: done.started},
         )
+    if done.failures:
+        failed = {Metric.TASK_STARTS_FAILED: len(done.failures)}
+        put_task_metrics(instance, INSTANCE_KIND, failed)
     return {"running": done.running, "started": done.started, "failures": len(done.failures)}

@@ -41,7 +41,7 @@ def add_alarm(
         scope,
         construct_id,
         alarm_name=full_name,
-        alarm_description=alarm.description,
+        alarm_description=f"{alarm.description}: see docs/alarms.md#{alarm.name}",
         metric=alarm.metric,
         threshold=alarm.threshold,
         evaluation_periods=alarm.periods,

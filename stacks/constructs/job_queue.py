@@ -1,15 +1,13 @@
-"""A queue with its dead letters and the alarm on them."""
+"""A queue with its dead letters."""
 
 from dataclasses import dataclass
 
 import aws_cdk as cdk
-from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
-from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.deployment import Deployment, queue_named
 
 _KEPT = cdk.Duration.days(14)
@@ -28,7 +26,6 @@ def make_job_queue(
     deployment: Deployment,
     key: str,
     *,
-    alarms: sns.ITopic,
     visibility_seconds: int | None = None,
     receives_max: int | None = None,
 ) -> JobQueue:
@@ -46,20 +43,6 @@ def make_job_queue(
         visibility_seconds or deployment.get(QUEUE_VISIBILITY_SECONDS)
     )
     queue = _queue(scope, construct_id, name, declared, visibility=visibility, dead=dead_letters)
-    visible = dead.metric_approximate_number_of_messages_visible(
-        period=cdk.Duration.minutes(1), statistic="Maximum"
-    )
-    add_alarm(
-        scope,
-        f"{construct_id}Alarm",
-        deployment,
-        alarms,
-        Alarm(
-            declared.dead_letters_name.removesuffix(".fifo"),
-            f"messages of {declared.name} failed and are dead letters",
-            visible,
-        ),
-    )
     for declaration, address in (
         (declared.url, queue.queue_url),
         (declared.arn, deployment.queue_arn(declared.name)),

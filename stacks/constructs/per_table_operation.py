@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
@@ -47,7 +46,6 @@ class PerTableOperation(Construct):
         construct_id: str,
         *,
         deployment: Deployment,
-        alarms: sns.ITopic,
         operation: Operation,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -65,7 +63,6 @@ class PerTableOperation(Construct):
                 # A table that kills the function must not fail other tables.
                 batch=1,
             ),
-            alarms=alarms,
         )
         stem = operation.queue.replace("_", "-")
         fan_out = make_function(

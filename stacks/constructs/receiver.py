@@ -1,10 +1,9 @@
-"""A function that receives the messages of a queue: queue, dead letters, alarm and function."""
+"""A function that receives the messages of a queue: queue, dead letters and function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
@@ -46,8 +45,6 @@ def make_receiver(
     construct_id: str,
     deployment: Deployment,
     receiver: Receiver,
-    *,
-    alarms: sns.ITopic,
 ) -> lambda_.Function:
     """Creates the queue and returns its function, which reports the messages that failed."""
     timeout = receiver.size.timeout_seconds or deployment.get(LAMBDA_TIMEOUT_SECONDS)
@@ -55,7 +52,6 @@ def make_receiver(
         scope,
         deployment,
         receiver.queue,
-        alarms=alarms,
         visibility_seconds=receiver.visibility_seconds or _TIMES_TIMEOUT * timeout,
         receives_max=receiver.receives_max,
     )

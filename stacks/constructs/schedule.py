@@ -38,5 +38,9 @@ def start_every(
             targets.LambdaFunction(function, retry_attempts=retries, max_event_age=age_max),
         ],
     )
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)
+    name_of_function = (resource.function_name or "").removeprefix(deployment.name(""))
+    deployment.schedules[name_of_function] = minutes
     former = deployment.deployed.get(SCHEDULE_RULES.name)
     deployment.deployed[SCHEDULE_RULES.name] = f"{former},{full_name}" if former else full_name

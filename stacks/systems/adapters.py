@@ -66,6 +66,10 @@ class AdapterStack(SystemStack):
         ]
 
     @classmethod
+    def report(cls, deployment: Deployment) -> Sequence[Permission]:
+        return _read_adapters(deployment)
+
+    @classmethod
     def run_with_spark(cls, deployment: Deployment) -> Sequence[Permission]:
         """Spark stages rows in the bucket of imports."""
         bucket = deployment.bucket_arn(BULK_IMPORT)
@@ -79,7 +83,7 @@ class AdapterStack(SystemStack):
 
     def create(self, context: StackContext) -> None:
         deployment, network = context.deployment, context.network
-        runs = make_job_queue(self, deployment, "adapter", alarms=context.alarms)
+        runs = make_job_queue(self, deployment, "adapter")
         start = make_function(
             self,
             "Start",

@@ -31,7 +31,7 @@ class BulkExportStack(SystemStack):
 
     def create(self, context: StackContext) -> None:
         deployment, emptier = context.deployment, context.emptier
-        jobs = make_job_queue(self, deployment, "bulk_export", alarms=context.alarms)
+        jobs = make_job_queue(self, deployment, "bulk_export")
         days = deployment.get(QUERY_RESULTS_DAYS)
         make_bucket(
             self, "Results", deployment, BULK_EXPORT_RESULTS, emptier=emptier, expires_days=days

@@ -58,7 +58,7 @@ class StashStack(SystemStack):
 
     def create(self, context: StackContext) -> None:
         deployment = context.deployment
-        tasks = make_job_queue(self, deployment, _KIND, alarms=context.alarms)
+        tasks = make_job_queue(self, deployment, _KIND)
         bucket_name = deployment.get(STASH_BUCKET)
         if bucket_name is None:
             bucket_name = deployment.bucket_name(STASHES)
@@ -95,6 +95,13 @@ class StashStack(SystemStack):
         return _advance_stashes(deployment)
 
     @classmethod
+    def report(cls, deployment: Deployment) -> Sequence[Permission]:
+        return [
+            Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
+            Permission(("s3:GetObject",), _records(deployment), _EACH_STASH),
+        ]
+
+    @classmethod
     def run_with_spark(cls, deployment: Deployment) -> Sequence[Permission]:
         return [*_run_tasks(deployment), read_objects(deployment, DATA)]
 
@@ -126,7 +133,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
     ):
         alarm = Alarm(
             f"stashes-{name.lower()}",
-            f"{text}: `sleeper stash status` shows the reason",
+            text,
             _metric(deployment, metric, cdk.Duration.minutes(5)),
         )
         add_alarm(scope, name, deployment, alarms, alarm)

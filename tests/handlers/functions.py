@@ -33,6 +33,7 @@ from lambdas.start_tasks.handler import handler as start_tasks
 from lambdas.sweep_instance.handler import handler as sweep_instance
 from lambdas.take_state_snapshots.handler import handler as take_state_snapshots
 from lambdas.watch_bulk_imports.handler import handler as watch_bulk_imports
+from lambdas.watch_instance.handler import handler as watch_instance
 
 _package.setLevel(_before[0])
 _package.propagate = _before[1]

@@ -82,11 +82,16 @@ def test_the_number_of_tasks_is_reported_while_messages_wait(
 
 
 def test_a_lack_of_capacity_is_reported_and_not_a_failure(
-    aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+    aws: Lambda,
+    launcher: FakeLauncher,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     launcher.room = 2
     aws.instance.jobs.queue(QueueName.INGEST).send_all(["{}"] * 5)
     assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 2, "failures": 1}
+    (failed,) = (m for m in metrics_in(capsys.readouterr().out) if m["kind"] == "instance")
+    assert failed["TaskStartsFailed"] == [1.0]
 
 
 def test_a_local_instance_starts_no_tasks(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> None:

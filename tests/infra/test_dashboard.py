@@ -18,6 +18,8 @@ from sleeper.export_queue.metrics import ExportMetric
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
 from sleeper.reports.metric import (
+    INSTANCE_KIND,
+    INSTANCE_METRICS,
     NAMESPACE,
     TASK_METRICS,
     Metric,
@@ -100,7 +102,9 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
     of_stashes = {metric.value: {"stash"} for metric in StashMetric}
     of_queues = {metric.value: {EXPORT_QUEUE_KIND} for metric in ExportMetric}
     of_stores = {metric.value: {ADJUNCT_KIND} for metric in AdjunctMetric}
-    assert plain(body, NAMESPACE) == of_tasks | of_stashes | of_queues | of_stores
+    of_instance = {metric.value: {INSTANCE_KIND} for metric in INSTANCE_METRICS}
+    systems = of_stashes | of_queues | of_stores
+    assert plain(body, NAMESPACE) == of_tasks | systems | of_instance
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
             assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
@@ -108,7 +112,9 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
 
 def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
     result = searched(body)
-    assert {name for _, name, *_ in result} == {m.value for m in Metric if m not in TASK_METRICS}
+    assert {name for _, name, *_ in result} == {
+        m.value for m in Metric if m not in (*TASK_METRICS, *INSTANCE_METRICS)
+    }
     assert {(schema, instance) for schema, _, instance, *_ in result} == {
         ("Sleeper,instance,table", "Example")
     }
@@ -123,6 +129,7 @@ def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path:
 
 def test_functions_write_every_metric() -> None:
     sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
+    sources.append((ROOT / "core/sleeper/aws/watch.py").read_text())
     sources += map(inspect.getsource, (gather_table_metrics, gather_export_metrics, measure_stores))
     names = {name for text in sources for name in re.findall(r"\b(\w*Metric)\.([A-Z_]+)", text)}
     enumerations = (Metric, StashMetric, ExportMetric, AdjunctMetric)

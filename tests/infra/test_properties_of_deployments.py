@@ -55,6 +55,8 @@ def test_tables_removed_with_the_stack_are_not_protected(bare: Synthesis) -> Non
 def test_alarms_are_mailed_if_an_address_is_set(bare: Synthesis) -> None:
     (subscription,) = bare.properties("AWS::SNS::Subscription")
     assert subscription["Endpoint"] == "someone@example.org"
+    (metadata,) = bare.folder.glob("sleeper-*.metadata.json")
+    assert "nobody receives" not in metadata.read_text()
 
 
 def test_a_given_vpc_is_used(bare: Synthesis) -> None:

@@ -34,10 +34,31 @@ class Metric(StrEnum):
     STATE_SNAPSHOTS = "StateSnapshots"
     TASKS_RUNNING = "TasksRunning"
     TASKS_STARTED = "TasksStarted"
+    TASK_STARTS_FAILED = "TaskStartsFailed"
+    DEAD_LETTERS = "DeadLetters"
+    OLDEST_MESSAGE_SECONDS = "OldestMessageSeconds"
+    FAILING_FUNCTIONS = "FailingFunctions"
+    THROTTLES = "Throttles"
+    OVERDUE = "Overdue"
+    FAILING = "Failing"
+    LAGGING = "Lagging"
 
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
-"""Metrics per task kind. Systems have their own; all others are per table."""
+"""Metrics per task kind. Systems have their own."""
+INSTANCE_KIND = "instance"
+"""The kind of metrics of the whole instance."""
+INSTANCE_METRICS = (
+    Metric.TASK_STARTS_FAILED,
+    Metric.DEAD_LETTERS,
+    Metric.OLDEST_MESSAGE_SECONDS,
+    Metric.FAILING_FUNCTIONS,
+    Metric.THROTTLES,
+    Metric.OVERDUE,
+    Metric.FAILING,
+    Metric.LAGGING,
+)
+"""Metrics of the whole instance, published while they are not 0. All others are per table."""
 
 
 def gather_table_metrics(store: StateStore) -> dict[str, int]:

@@ -38,7 +38,6 @@ _PATH = "/stores"
 _PROGRAM = ["python", "-m", "sleeper.adjunct.worker_task"]
 _STOP_SECONDS = 60
 _PROBLEM_MINUTES = 15
-_SEE = ": see the log of the task"
 _ECR_IMAGE = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.[a-z.]+/([^:@]+)")
 
 
@@ -185,7 +184,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
     if minutes and deployment.get(ADJUNCT_TASKS):
         late = Alarm(
             "adjunct-late",
-            f"a store has lacked data of its input for {minutes} minutes, or no task runs{_SEE}",
+            f"a store has lacked data of its input for {minutes} minutes, or no task runs",
             _metric(deployment, AdjunctMetric.AGE_SECONDS),
             threshold=60 * minutes,
             periods=_PROBLEM_MINUTES,
@@ -194,7 +193,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
         add_alarm(scope, "AdjunctLate", deployment, alarms, late)
     problems = Alarm(
         "adjunct-problems",
-        f"updates of a store have failed for {_PROBLEM_MINUTES} minutes{_SEE}",
+        f"updates of a store have failed for {_PROBLEM_MINUTES} minutes",
         _metric(deployment, AdjunctMetric.PROBLEMS),
         periods=_PROBLEM_MINUTES,
     )

@@ -54,7 +54,6 @@ class EksStack(SystemStack):
             self,
             deployment,
             PlatformName.EKS,
-            alarms=context.alarms,
             submit=[Permission(("states:StartExecution",), [machine.attr_arn])],
             ask=[
                 Permission(

@@ -43,7 +43,6 @@ class EmrStack(SystemStack):
             self,
             deployment,
             PlatformName.EMR,
-            alarms=context.alarms,
             submit=[
                 Permission(("elasticmapreduce:RunJobFlow",), ["*"], "it takes no resource", tagged),
                 Permission(("elasticmapreduce:ListClusters",), ["*"], "it takes no resource"),

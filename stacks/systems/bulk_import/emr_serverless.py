@@ -56,8 +56,7 @@ class EmrServerlessStack(SystemStack):
         context.spark.append(
             Permission(("emr-serverless:GetJobRun",), [runs], "runs are created at run time")
         )
-        platform, alarms = PlatformName.EMR_SERVERLESS, context.alarms
-        start_jobs(self, deployment, platform, alarms=alarms, submit=submit, ask=[ask])
+        start_jobs(self, deployment, PlatformName.EMR_SERVERLESS, submit=submit, ask=[ask])
 
     def _application(
         self, deployment: Deployment, network: Network

@@ -38,7 +38,7 @@ class PersistentEmrStack(SystemStack):
     def create(self, context: StackContext) -> None:
         deployment, network = context.deployment, context.network
         platform = PlatformName.PERSISTENT_EMR
-        jobs = make_job_queue(self, deployment, self.ingest_queue, alarms=context.alarms)
+        jobs = make_job_queue(self, deployment, self.ingest_queue)
         parts = EmrParts(
             self,
             "Parts",

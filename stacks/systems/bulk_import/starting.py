@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
@@ -28,7 +27,6 @@ def start_jobs(
     deployment: Deployment,
     platform: PlatformName,
     *,
-    alarms: sns.ITopic,
     submit: Sequence[Permission],
     ask: Sequence[Permission],
 ) -> None:
@@ -52,7 +50,6 @@ def start_jobs(
             size=Size(keeps_state=False),
             at_once_max=_AT_ONCE_MAX,
         ),
-        alarms=alarms,
     )
     watch = make_function(
         scope,

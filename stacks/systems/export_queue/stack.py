@@ -100,7 +100,7 @@ class ExportQueueStack(SystemStack):
         _start_after_commits(follow, context.log_stream)
         start_every(follow, deployment, _SCHEDULE_MINUTES, "follow-exports")
         receiver = _receiver(deployment)
-        drain = make_receiver(self, "Drain", deployment, receiver, alarms=context.alarms)
+        drain = make_receiver(self, "Drain", deployment, receiver)
         _connect(drain, deployment)
         _add_alarms(self, deployment, context.alarms, follow, drain)
 
@@ -175,10 +175,9 @@ def _add_alarms(
     """Adds alarms on dead exports, on old ones, on exports not captured, and on failing runs."""
 
     def add(name: str, what: str, metric: cloudwatch.IMetric, threshold: int, minutes: int) -> None:
-        text = f"{what}: see `sleeper export-queue status`"
         construct_id = name.title().replace("-", "")
         add_alarm(
-            scope, construct_id, deployment, alarms, Alarm(name, text, metric, threshold, minutes)
+            scope, construct_id, deployment, alarms, Alarm(name, what, metric, threshold, minutes)
         )
 
     minute = cdk.Duration.minutes(1)

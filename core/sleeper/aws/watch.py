@@ -1,0 +1,220 @@
+"""Watches an instance for what does not happen, and reports it as metrics of CloudWatch.
+
+The *watch* is a function that a rule starts every few minutes. Each time it looks at the queues:
+for dead letters, and for messages that wait. Once an hour it also looks at the functions of the
+instance, and at its problems (`sleeper.reports.status`). It asks CloudWatch only about queues with
+messages, because each answer has a price. What it finds is logged with its name.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sleeper.aws.clients import aws_client
+from sleeper.aws.errors import translate_errors
+from sleeper.instance import Instance
+from sleeper.properties.deployed import DEPLOYED_QUEUES
+from sleeper.reports.metric import Metric
+from sleeper.reports.problem import Problem, ProblemState
+from sleeper.reports.status import gather_status
+
+logger = logging.getLogger(__name__)
+_MINUTE_SECONDS, _HOUR_SECONDS = 60, 3600
+# The metrics of a function and of a queue can be minutes late.
+_DELAY = timedelta(minutes=5)
+_AGE_SECONDS = 900
+_ERROR_SECONDS = 300
+# Errors in fewer periods of an hour are repaired by retries.
+_ERROR_PERIODS = 3
+_PERIODS_MISSED = 3
+_NAMESPACES = {"FunctionName": "AWS/Lambda", "QueueName": "AWS/SQS", "TableName": "AWS/DynamoDB"}
+_STATES = {
+    ProblemState.DEAD: Metric.FAILING,
+    ProblemState.FAILING: Metric.FAILING,
+    ProblemState.OVERDUE: Metric.OVERDUE,
+    ProblemState.LAGGING: Metric.LAGGING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedResources:
+    """The functions and DynamoDB tables that are watched.
+
+    The names of `functions` are those after the `prefix` of the instance. Each has the period in
+    minutes of the rule that starts it, or 0. `watch` is the function of the watch itself. Throttles
+    count of the functions in `throttled` and of `tables`.
+    """
+
+    prefix: str
+    watch: str
+    functions: Mapping[str, int]
+    throttled: Sequence[str]
+    tables: Sequence[str]
+
+    @property
+    def schedules(self) -> dict[str, int]:
+        """The functions that rules start, with their periods."""
+        return {name: minutes for name, minutes in self.functions.items() if minutes}
+
+    def series(self, metric: str, function: str, period_seconds: int) -> "_Series":
+        """Returns the sums of a metric of a function."""
+        return _Series(metric, "FunctionName", self.prefix + function, "Sum", period_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A metric to read: its name, the resource, and how its values are summarized."""
+
+    metric: str
+    dimension: str
+    name: str
+    statistic: str
+    period_seconds: int
+
+
+_Values = Mapping[_Series, Sequence[tuple[datetime, float]]]
+
+
+def watch_queues(instance: Instance, now_ms: int) -> dict[str, int]:
+    """Returns the number of dead letters, and the age of the oldest message of all queues."""
+    dead, waiting = 0, []
+    for queue in instance.jobs.queues:
+        counts = instance.jobs.queue(queue).counts()
+        if counts.dead:
+            logger.warning("queue %s has %d dead letters", queue.value, counts.dead)
+            dead += counts.dead
+        if counts.visible:
+            waiting.append(queue.value)
+    urls = {name: instance.properties().get(DEPLOYED_QUEUES[name].url) or name for name in waiting}
+    ages = {
+        _Series(
+            "ApproximateAgeOfOldestMessage",
+            "QueueName",
+            url.rpartition("/")[2],
+            "Maximum",
+            _MINUTE_SECONDS,
+        ): name
+        for name, url in urls.items()
+    }
+    oldest = 0
+    for series, values in _read(ages, now_ms, timedelta(seconds=_AGE_SECONDS)).items():
+        age = int(values[-1][1]) if values else 0
+        logger.info("the oldest message of queue %s waits for %d s", ages[series], age)
+        oldest = max(oldest, age)
+    return {Metric.DEAD_LETTERS: dead, Metric.OLDEST_MESSAGE_SECONDS: oldest}
+
+
+def watch_functions(resources: WatchedResources, now_ms: int) -> dict[str, int]:
+    """Returns the numbers of failing functions, of throttles, and of missed schedules.
+
+    A function is failing if there were errors in three of the five-minute periods of the last
+    hour, or in all in which it ran. A schedule is missed if its function did not run for three of
+    its periods, at the beginning of which the watch ran.
+    """
+    hour = timedelta(hours=1)
+    errors = {resources.series("Errors", name, _ERROR_SECONDS) for name in resources.functions}
+    throttles = {resources.series("Throttles", name, _HOUR_SECONDS) for name in resources.throttled}
+    throttles |= {
+        _Series(metric, "TableName", name, "Sum", _HOUR_SECONDS)
+        for name in resources.tables
+        for metric in ("ReadThrottleEvents", "WriteThrottleEvents")
+    }
+    found = _read(errors | throttles, now_ms, hour)
+    failing = [series.name for series in errors if _is_failing([v for _, v in found[series]])]
+    for name in failing:
+        logger.warning("function %s fails", name)
+    count = 0
+    for series in throttles:
+        if throttled := int(sum(value for _, value in found[series])):
+            logger.warning("%s of %s: %d", series.metric, series.name, throttled)
+            count += throttled
+    missed = _find_missed(resources, now_ms)
+    for name in missed:
+        logger.warning("the schedule of function %s is missed", name)
+    return {
+        Metric.FAILING_FUNCTIONS: len(failing),
+        Metric.THROTTLES: count,
+        Metric.OVERDUE: len(missed),
+    }
+
+
+def watch_problems(instance: Instance) -> dict[str, int]:
+    """Returns the numbers of problems of the instance, without dead letters of queues."""
+    problems = [each for each in gather_status(instance) if not _is_dead_letter(each)]
+    for each in problems:
+        logger.warning("%s %s is %s: %s", each.kind, each.name, each.state.value, each.reason)
+    return dict(Counter(_STATES[each.state].value for each in problems))
+
+
+def _is_dead_letter(problem: Problem) -> bool:
+    return problem.kind == "queue" and problem.state is ProblemState.DEAD
+
+
+def _is_failing(errors: Sequence[float]) -> bool:
+    """Judges the errors of the periods in which a function ran."""
+    failed = sum(count > 0 for count in errors)
+    return 0 < failed >= min(_ERROR_PERIODS, len(errors))
+
+
+def _find_missed(resources: WatchedResources, now_ms: int) -> list[str]:
+    schedules = resources.schedules
+    names = {resources.watch, *schedules}
+    runs = {name: resources.series("Invocations", name, _ERROR_SECONDS) for name in names}
+    longest = timedelta(minutes=_PERIODS_MISSED * max(schedules.values(), default=0))
+    found = _read(runs.values(), now_ms, longest + timedelta(hours=1))
+    times = {
+        name: [time for time, count in found[series] if count > 0] for name, series in runs.items()
+    }
+
+    def is_missed(name: str, minutes: int) -> bool:
+        end = _time(now_ms) - _DELAY
+        window = max(timedelta(minutes=_PERIODS_MISSED * minutes), timedelta(hours=1))
+        begin = end - window
+        first_period = begin + timedelta(minutes=max(minutes, 2 * _ERROR_SECONDS // 60))
+        was_deployed = any(begin <= time <= first_period for time in times[resources.watch])
+        return was_deployed and not any(time >= begin for time in times[name])
+
+    return [name for name, minutes in schedules.items() if is_missed(name, minutes)]
+
+
+def _read(series: Iterable[_Series], now_ms: int, span: timedelta) -> _Values:
+    """Returns the values of metrics with their times, the oldest first."""
+    ids = {f"m{number}": each for number, each in enumerate(series)}
+    found: dict[_Series, list[tuple[datetime, float]]] = {each: [] for each in ids.values()}
+    if not ids:
+        return found
+    end = _time(now_ms)
+    with translate_errors("metrics of CloudWatch"):
+        pages = aws_client("cloudwatch").get_paginator("get_metric_data")
+        for page in pages.paginate(
+            MetricDataQueries=[_query(name, each) for name, each in ids.items()],
+            StartTime=end - span - _DELAY,
+            EndTime=end,
+            ScanBy="TimestampAscending",
+        ):
+            for result in page["MetricDataResults"]:
+                values = zip(result["Timestamps"], result["Values"], strict=True)
+                found[ids[result["Id"]]] += values
+    return found
+
+
+def _query(name: str, series: _Series) -> dict[str, Any]:
+    return {
+        "Id": name,
+        "MetricStat": {
+            "Metric": {
+                "Namespace": _NAMESPACES[series.dimension],
+                "MetricName": series.metric,
+                "Dimensions": [{"Name": series.dimension, "Value": series.name}],
+            },
+            "Period": series.period_seconds,
+            "Stat": series.statistic,
+        },
+    }
+
+
+def _time(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -1,0 +1,33 @@
+"""IAM statements for reports and for the status of an instance."""
+
+from sleeper.properties.deployed import INGEST_BATCHER, WAITING
+from sleeper.properties.instance import OptionalStack
+from stacks.constructs.permissions import (
+    Permission,
+    count_all,
+    list_dead_letters,
+    read_state,
+    scan_index,
+    track,
+)
+from stacks.deployment import Deployment
+from stacks.system_stack import chosen_stacks
+
+
+def read_reports(deployment: Deployment) -> list[Permission]:
+    """Allows what the reports on tables, jobs, queues and the chosen systems read."""
+    allowed = [
+        *read_state(deployment),
+        *track(deployment),
+        count_all(deployment),
+        list_dead_letters(deployment),
+    ]
+    if deployment.has(OptionalStack.INGEST_BATCHER):
+        index = f"{deployment.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
+        allowed += [
+            Permission(("dynamodb:Query",), [index]),
+            scan_index(deployment, INGEST_BATCHER, WAITING),
+        ]
+    for stack in chosen_stacks(deployment):
+        allowed += stack.report(deployment)
+    return allowed
