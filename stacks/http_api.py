@@ -26,6 +26,7 @@ from stacks.constructs.permissions import (
     read_queries,
     read_state,
     send,
+    track,
     write_objects,
 )
 from stacks.deployment import Deployment
@@ -88,6 +89,7 @@ def _permissions(deployment: Deployment) -> list[Permission]:
     allowed = [
         *read_reports(deployment),
         *hold(deployment),
+        *track(deployment),
         read_objects(deployment, DATA),
     ]
     if deployment.has(OptionalStack.QUERY):

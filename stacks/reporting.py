@@ -6,9 +6,9 @@ from stacks.constructs.permissions import (
     Permission,
     count_all,
     list_dead_letters,
+    read_jobs,
     read_state,
     scan_index,
-    track,
 )
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_stacks
@@ -18,7 +18,7 @@ def read_reports(deployment: Deployment) -> list[Permission]:
     """Allows what the reports on tables, jobs, queues and the chosen systems read."""
     allowed = [
         *read_state(deployment),
-        *track(deployment),
+        *read_jobs(deployment),
         count_all(deployment),
         list_dead_letters(deployment),
     ]

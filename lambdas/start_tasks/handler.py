@@ -22,6 +22,6 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
             {Metric.TASKS_RUNNING: running, Metric.TASKS_STARTED: done.started},
         )
     if done.failures:
-        failed = {Metric.TASK_STARTS_FAILED: len(done.failures)}
+        failed: dict[str, int] = {Metric.TASK_STARTS_FAILED: len(done.failures)}
         put_task_metrics(instance, INSTANCE_KIND, failed)
     return {"running": done.running, "started": done.started, "failures": len(done.failures)}

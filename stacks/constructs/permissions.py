@@ -148,6 +148,15 @@ def track(deployment: Deployment) -> list[Permission]:
     ]
 
 
+def read_jobs(deployment: Deployment) -> list[Permission]:
+    """Allows reading jobs and tasks."""
+    arns = [deployment.table_arn(table) for table in (JOB_TRACKER, TASK_TRACKER)]
+    return [
+        Permission(_READ_ITEMS, arns),
+        Permission(("dynamodb:Query",), [f"{arn}/index/{RECENT.name}" for arn in arns]),
+    ]
+
+
 def use_table(
     deployment: Deployment, table: DeployedTable, index: Index | None = None
 ) -> list[Permission]:

@@ -234,6 +234,7 @@ ROLES: Mapping[str, RoleDescription] = {
         "empties buckets of results, which are deleted with the stack",
         {"delete results of queries", "delete runs of bulk imports", "empty buckets"},
     ),
+    "Watch/WatchRole": RoleDescription("counts messages, and finds what fails or is overdue"),
     "WebSocketQuery/HandleRole": RoleDescription(
         "takes queries over the WebSocket", {"send queries"}
     ),
