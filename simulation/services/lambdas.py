@@ -8,7 +8,7 @@ real handlers run in the caller's. A run that reaches its time limit ends with i
 A function that ends with an error, or not at all, leaves its messages in flight until their
 visibility timeout, as Lambda does. Of a run that reports failures, the other messages are deleted.
 Lambda repeats an invocation that failed, and runs some twice.
-Not simulated: streams of DynamoDB.
+Not simulated: streams of DynamoDB, and the function that watches the instance.
 """
 
 import importlib

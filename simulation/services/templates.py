@@ -12,6 +12,8 @@ Resource = Mapping[str, Any]
 
 _MINUTES = {"minute": 1, "hour": 60, "day": 1440}
 _OWN_VARIABLES = ("SLEEPER_OPERATION", "SLEEPER_TASK_KIND")
+# The watch changes nothing, and reads metrics, which are not simulated.
+_OMITTED = "watch_instance"
 
 
 def read_functions(templates: Mapping[str, Resource], prefix: str) -> dict[str, Any]:
@@ -64,6 +66,8 @@ def _rules(resources: Mapping[str, Resource], prefix: str) -> Iterator[dict[str,
     for properties in _of_type(resources, "AWS::Events::Rule"):
         (target,) = properties["Targets"]
         function = resources[target["Arn"]["Fn::GetAtt"][0]]["Properties"]
+        if _function(function)["handler"] == _OMITTED:
+            continue
         yield {
             "name": properties["Name"].removeprefix(prefix),
             "minutes": _minutes(properties["ScheduleExpression"]),
