@@ -130,7 +130,7 @@ def _alarms(deployment: Deployment, watch: lambda_.Function) -> Iterator[Alarm]:
     )
     for name, metric, text in (
         ("overdue", Metric.OVERDUE, "a schedule is missed"),
-        ("failing", Metric.FAILING, "jobs, adapters, stashes or exports fail or died"),
+        ("failing", Metric.FAILING, "jobs fail or died, or those of an optional part"),
         ("lagging", Metric.LAGGING, "compaction or exports do not keep up"),
     ):
         yield Alarm(name, text, of_instance(metric, _HOUR))

@@ -30,7 +30,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 def test_disabled_optional_stacks_are_absent(bare: Synthesis) -> None:
     assert set(bare.templates) == {
         "Alarms", "ClientRoles", "Committer", "Deletion", "Instance", "Network", "Properties",
-        "StateStore", "Storage", "TableIndex",
+        "StateStore", "Storage", "TableIndex", "Watch",
     }  # fmt: skip
     (resource,) = bare.properties("Custom::SleeperProperties")
     assert "sleeper.ingest.job.queue.url" not in resource["Deployed"]
