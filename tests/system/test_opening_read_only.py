@@ -13,6 +13,7 @@ import pytest
 import sleeper
 from sleeper import READ_ONLY_VARIABLE
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.local.holds import HOLDS_FILE, READERS_FOLDER
 from sleeper.local.instance import open_local_instance
 from tests.servers.serving import serving
 from tests.system.test_read_only_folder import close_folder, drop_privileges
@@ -92,10 +93,17 @@ def test_reads_change_nothing_while_another_process_writes(folder: Path) -> None
 
 
 def test_reads_work_in_a_folder_without_write_access(folder: Path) -> None:
+    readers = folder / READERS_FOLDER
+    readers.mkdir()
     close_folder(folder)
     try:
-        for command, result in zip(READS, run(folder, *READS, before=drop_privileges), strict=True):
-            assert result[0] == 0, (command, result)
+        for mode in (0o555, 0o777):
+            readers.chmod(mode)
+            results = run(folder, *READS, before=drop_privileges)
+            for command, result in zip(READS, results, strict=True):
+                assert result[0] == 0, (command, result)
+                assert "without a hold" not in result[2]
+            assert (readers / HOLDS_FILE).exists() == (mode == 0o777)
     finally:
         close_folder(folder, is_open=True)
 

@@ -12,6 +12,8 @@ class MemoryHolds:
 
     holds: dict[str, Hold] = field(default_factory=dict)
 
+    accepts_writes = True
+
     def all(self) -> Sequence[Hold]:
         return list(self.holds.values())
 

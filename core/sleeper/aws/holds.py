@@ -21,6 +21,10 @@ class DynamoHolds:
         self._table_id = table_id
         self._items = DynamoItems(client, table_name, f"holds of table {table_id}")
 
+    @property
+    def accepts_writes(self) -> bool:
+        return True
+
     def all(self) -> Sequence[Hold]:
         items = self._items.query("#tableId = :tableId", {"tableId": self._table_id})
         return [Hold(i["id"], i["owner"], i["version"], i["expiryMs"], "floor" in i) for i in items]

@@ -4,6 +4,8 @@
 instance.db                            table index, queues, trackers: SQLite
 instance.properties                    written last, so an instance that has it is complete
 tables/table-<table id>.properties     the table's properties and schema
+holds.db                               holds of reads: SQLite
+reader-holds/holds.db                  those of readers who may write only in this folder
 <table id>/state.db                    the table's log and state
 <table id>/state.db.lock               locked by the process that commits
 <table id>/data/...                    data files and sidecars

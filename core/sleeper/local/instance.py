@@ -23,7 +23,7 @@ from sleeper.local.folder import (
     create_instance_folder,
     open_instance_folder,
 )
-from sleeper.local.holds import HOLDS_FILE, LocalHolds
+from sleeper.local.holds import HoldFiles
 from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import (
     LocalDeadLetters,
@@ -49,7 +49,6 @@ from sleeper.properties.instance import (
 )
 from sleeper.properties.values import InstanceProperties
 from sleeper.runs.retry_policy import VISIBILITY_SECONDS
-from sleeper.statestore.database import Database
 from sleeper.statestore.open_states import OpenStates
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket, is_s3_url
@@ -126,7 +125,7 @@ def open_local_instance(
     properties = local.properties()
     open_root = ReadOnlyRoot if read_only else DataRoot
     root = open_root(local.folder)
-    holds = Database(local.folder / HOLDS_FILE, read_only=read_only)
+    holds = HoldFiles(local.folder, read_only)
     states = _open_states(local, holds, root, clock)
     ports = SystemPorts(
         {each.name: each.local_port for each in systems() if each.local_port is not None},
@@ -237,10 +236,10 @@ def _install_state(local: InstanceFolder, table_id: TableId, state: Path) -> Non
 
 
 def _remove_table(
-    local: InstanceFolder, states: OpenStates, holds: Database, table_id: TableId
+    local: InstanceFolder, states: OpenStates, holds: HoldFiles, table_id: TableId
 ) -> None:
     states.forget(table_id)
-    LocalHolds(holds, table_id).forget(_NEVER_MS)
+    holds.of_table(table_id).forget(_NEVER_MS)
     local.remove_table_files(table_id)
 
 
@@ -308,13 +307,13 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
 
 
 def _open_states(
-    local: InstanceFolder, holds: Database, root: DataRoot, clock: Clock
+    local: InstanceFolder, holds: HoldFiles, root: DataRoot, clock: Clock
 ) -> OpenStates:
     read_only = local.database.read_only
 
     def open_state(table_id: TableId) -> StateStore:
         local.check_state_exists(table_id)
-        path, own = local.state_path(table_id), LocalHolds(holds, table_id)
+        path, own = local.state_path(table_id), holds.of_table(table_id)
         return open_state_store(path, clock, root.store, table_id, read_only, own)
 
     # Another process may have deleted a table and restored it, under the same id.

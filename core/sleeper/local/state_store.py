@@ -10,7 +10,7 @@ from obstore.store import ObjectStore
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
-from sleeper.local.holds import HOLDS_FILE, LocalHolds
+from sleeper.local.holds import HoldFiles
 from sleeper.local.state_formats import check_format
 from sleeper.statestore.commit_queue import CommitQueue
 from sleeper.statestore.database import Database
@@ -183,9 +183,7 @@ def open_state_store(
     snapshots = SnapshotStore(objects, table_id) if objects is not None else None
     queue = CommitQueue(database.lock_path)
     log = SqliteTransactionLog(database)
-    if holds is None:
-        beside = Database(path.with_name(HOLDS_FILE), read_only=read_only)
-        holds = LocalHolds(beside, TableId(table_id))
+    holds = holds or HoldFiles(path.parent, read_only).of_table(TableId(table_id))
     return StateStore(database, log, holds, clock, snapshots, queue, table_id)
 
 

@@ -190,7 +190,7 @@ class VersionHold:
             self.release()
 
     def _is_possible(self) -> bool:
-        return self._state is _State.NOT_HELD and self._store.accepts_commits
+        return self._state is _State.NOT_HELD and self._store.holds.accepts_writes
 
     def _end(self) -> "_State":
         """Ends the renewal. Returns how the version was held."""

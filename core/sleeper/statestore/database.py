@@ -18,7 +18,6 @@ from sleeper.statestore.read_only_file import (
     FrozenFile,
     cannot_create_wal,
     find_read_only_source,
-    is_writable,
 )
 from sleeper.statestore.turns import Turns
 from sleeper.statestore.wal import BUSY_TIMEOUT_SECONDS, limit_wal, truncate_wal, vacuum
@@ -78,7 +77,7 @@ class Database:
         read_only: bool = False,
     ) -> None:
         self.path = path
-        self._read_only = read_only
+        self.read_only = read_only
         self._durable = durable
         self._turns = turns
         self._writer_lock = threading.RLock()
@@ -89,14 +88,9 @@ class Database:
         self._writing_thread: int | None = None
         self._idle_readers: list[_ReadingConnection] = []
 
-    @property
-    def accepts_writes(self) -> bool:
-        """Whether this process may write the database."""
-        return not self._read_only and (is_writable(self.path) or not self.path.exists())
-
     def check_writable(self) -> None:
         """Raises InvalidRequestError if the database was opened read-only."""
-        if self._read_only:
+        if self.read_only:
             raise read_only_error(self.path)
 
     @contextmanager
@@ -267,7 +261,7 @@ class Database:
             return self._idle_readers.pop()
         except IndexError:
             pass
-        source = find_read_only_source(self.path, self._read_only)
+        source = find_read_only_source(self.path, self.read_only)
         if source is not None:
             return self._connect_read_only(*source)
         try:

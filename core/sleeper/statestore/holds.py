@@ -44,6 +44,11 @@ class Hold:
 class HoldStore(Protocol):
     """The holds of one table. Durable on return. Raises only `sleeper.errors`."""
 
+    @property
+    def accepts_writes(self) -> bool:
+        """Whether this process may write holds. False saves reads that cannot the attempt."""
+        ...
+
     def all(self) -> Sequence[Hold]:
         """Returns every hold, also expired ones. Sees each write that returned before."""
         ...
@@ -84,6 +89,11 @@ class Holds:
         self._port = port
         self._reading = reading
         self._clock = clock
+
+    @property
+    def accepts_writes(self) -> bool:
+        """Whether this process may write holds, as far as it is known without a request."""
+        return self._port.accepts_writes
 
     def all(self) -> list[Hold]:
         """Returns every hold, also expired ones, oldest version first."""

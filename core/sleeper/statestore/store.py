@@ -82,11 +82,6 @@ class StateStore:
         # Not an attribute: a cycle of references would keep the store open.
         return Holds(self._holds, self.reading, self._clock)
 
-    @property
-    def accepts_commits(self) -> bool:
-        """Whether this process may write the state."""
-        return self._database.accepts_writes
-
     def commit(self, *transactions: Transaction) -> list[Outcome]:
         """Commits each valid transaction, in order. Returns one outcome each. Durable on return.
 
