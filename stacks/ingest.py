@@ -15,6 +15,7 @@ from stacks.constructs.permissions import (
     COMMITS,
     DATA,
     commit,
+    hold,
     read_objects,
     read_sources,
     receive,
@@ -58,6 +59,7 @@ class IngestStack(cdk.NestedStack):
                     *track(deployment),
                     *read_sources(deployment),
                     # Tables can be inputs of the fields that an ingest fills.
+                    *hold(deployment),
                     read_objects(deployment, DATA),
                     write_objects(deployment, DATA, COMMITS),
                     receive(deployment, jobs.declared),

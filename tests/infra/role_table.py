@@ -177,7 +177,7 @@ ROLES: Mapping[str, RoleDescription] = {
     ),
     "Ingest/TaskRole": RoleDescription(
         "ingests files and commits them; reads tables that fill fields",
-        {*_COMMIT_RUNS, *_RECORD, "read rows"},
+        {*_COMMIT_RUNS, *_READ, *_RECORD},
     ),
     "Ingest/TaskStartRole": _START,
     "Ingest/TaskDefinitionExecutionRole": _EXECUTION,
