@@ -36,6 +36,7 @@ from stacks.constructs.permissions import (
     read_sources,
     read_state,
     redrive_dead_letters,
+    see_waiting_files,
     send,
     track,
     upload_files,
@@ -126,7 +127,9 @@ def _ingest_directly(deployment: Deployment) -> list[Permission]:
 
 
 def _administer(deployment: Deployment) -> list[Permission]:
+    has_batcher = deployment.has(OptionalStack.INGEST_BATCHER)
     return [
+        *([see_waiting_files(deployment)] if has_batcher else []),
         *(each for stack in chosen_stacks(deployment) for each in stack.administer(deployment)),
         *change_instance_properties(deployment),
         *change_table_index(deployment),

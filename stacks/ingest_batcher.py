@@ -12,7 +12,7 @@ from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     find_tables,
     read_sources,
-    scan_index,
+    see_waiting_files,
     send,
     track,
     use_table,
@@ -63,7 +63,7 @@ class IngestBatcherStack(cdk.NestedStack):
                 *find_tables(deployment),
                 *track(deployment),
                 *use_table(deployment, INGEST_BATCHER, WAITING),
-                scan_index(deployment, INGEST_BATCHER, WAITING),
+                see_waiting_files(deployment),
                 *([send(deployment, *job_queues)] if job_queues else []),
             ],
             size=Size(keeps_state=False),

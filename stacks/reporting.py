@@ -1,6 +1,5 @@
 """IAM statements for reports and for the status of an instance."""
 
-from sleeper.properties.deployed import INGEST_BATCHER, WAITING
 from sleeper.properties.instance import OptionalStack
 from stacks.constructs.permissions import (
     Permission,
@@ -8,7 +7,7 @@ from stacks.constructs.permissions import (
     list_dead_letters,
     read_jobs,
     read_state,
-    scan_index,
+    see_waiting_files,
 )
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_stacks
@@ -23,11 +22,7 @@ def read_reports(deployment: Deployment) -> list[Permission]:
         list_dead_letters(deployment),
     ]
     if deployment.has(OptionalStack.INGEST_BATCHER):
-        index = f"{deployment.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
-        allowed += [
-            Permission(("dynamodb:Query",), [index]),
-            scan_index(deployment, INGEST_BATCHER, WAITING),
-        ]
+        allowed.append(see_waiting_files(deployment))
     for stack in chosen_stacks(deployment):
         allowed += stack.report(deployment)
     return allowed

@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from sleeper.properties.deployed import (
     CONFIG,
     HOLDS,
+    INGEST_BATCHER,
     JOB_TRACKER,
     QUERY_RESULTS,
     QUERY_TRACKER,
@@ -24,6 +25,7 @@ from sleeper.properties.deployed import (
     TASK_TRACKER,
     TRANSACTION_LOG,
     UPLOADS_PREFIX,
+    WAITING,
     DeployedBucket,
     DeployedQueue,
     DeployedTable,
@@ -176,9 +178,10 @@ def delete_items(deployment: Deployment, table: DeployedTable) -> Permission:
     return Permission((_DELETE_ITEM, _DELETE_ITEMS), [deployment.table_arn(table)])
 
 
-def scan_index(deployment: Deployment, table: DeployedTable, index: Index) -> Permission:
-    """Allows reading all items of an index."""
-    return Permission(("dynamodb:Scan",), [f"{deployment.table_arn(table)}/index/{index.name}"])
+def see_waiting_files(deployment: Deployment) -> Permission:
+    """Allows listing the files that wait to be ingested together, of one table and of all."""
+    index = f"{deployment.table_arn(INGEST_BATCHER)}/index/{WAITING.name}"
+    return Permission(("dynamodb:Query", "dynamodb:Scan"), [index])
 
 
 def count(deployment: Deployment, *keys: str) -> Permission:
