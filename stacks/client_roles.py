@@ -28,17 +28,18 @@ from stacks.constructs.permissions import (
     change_table_index,
     commit,
     count_all,
-    find_tables,
     hold,
+    read_jobs,
     read_objects,
     read_queries,
     read_results,
     read_sources,
     read_state,
+    read_table_index,
     redrive_dead_letters,
+    run_task,
     see_waiting_files,
     send,
-    track,
     upload_files,
     write_objects,
 )
@@ -93,7 +94,7 @@ class ClientRolesStack(cdk.NestedStack):
 
 
 def _query(deployment: Deployment, websocket_id: str | None) -> list[Permission]:
-    allowed = find_tables(deployment)
+    allowed = read_table_index(deployment)
     if deployment.has(OptionalStack.QUERY):
         allowed += [send(deployment, "query"), *read_queries(deployment)]
     if websocket_id is not None:
@@ -110,15 +111,17 @@ def _ingest_by_queue(deployment: Deployment) -> list[Permission]:
     receiving = {*_INGEST_QUEUES, *(stack.ingest_queue for stack in chosen_stacks(deployment))}
     queues = [queue.key for queue in deployment.queues if queue.key in receiving]
     sends = [send(deployment, *queues)] if queues else []
-    return [*find_tables(deployment), upload_files(deployment), *sends]
+    return [*read_table_index(deployment), upload_files(deployment), *sends]
 
 
 def _ingest_directly(deployment: Deployment) -> list[Permission]:
     return [
+        *read_table_index(deployment),
         *read_state(deployment),
         *commit(deployment),
         *hold(deployment),
-        *track(deployment),
+        *run_task(deployment),
+        *read_jobs(deployment),
         *read_sources(deployment),
         upload_files(deployment),
         write_objects(deployment, DATA, COMMITS),

@@ -14,9 +14,10 @@ from stacks.constructs.permissions import (
     COMMITS,
     commit,
     delete_objects,
+    find_many_tables,
     read_objects,
     read_state,
-    track,
+    record_jobs,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
@@ -50,7 +51,8 @@ class CommitterStack(cdk.NestedStack):
                 permissions=[
                     *read_state(deployment),
                     *commit(deployment),
-                    *track(deployment),
+                    find_many_tables(deployment),
+                    record_jobs(deployment),
                     read_objects(deployment, COMMITS),
                     delete_objects(deployment, COMMITS),
                 ],

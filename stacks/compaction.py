@@ -29,8 +29,10 @@ from stacks.constructs.permissions import (
     count,
     read_objects,
     receive,
+    record_jobs,
+    run_task,
+    see_jobs,
     send,
-    track,
     write_objects,
 )
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
@@ -68,7 +70,7 @@ class CompactionStack(cdk.NestedStack):
                 starts_every_minutes=deployment.get(COMPACTION_TASK_PERIOD_MINUTES),
                 permissions=[
                     *commit(deployment),
-                    *track(deployment),
+                    *run_task(deployment),
                     read_objects(deployment, DATA),
                     write_objects(deployment, DATA, COMMITS),
                     receive(deployment, jobs.declared),
@@ -85,7 +87,8 @@ def _job_creation(deployment: Deployment) -> Operation:
         every_minutes=deployment.get(COMPACTION_CREATION_PERIOD_MINUTES),
         permissions=[
             *commit(deployment),
-            *track(deployment),
+            record_jobs(deployment),
+            see_jobs(deployment),
             send(deployment, "compaction"),
             count(deployment, "commits"),
         ],

@@ -4,7 +4,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from stacks.constructs.function import FunctionCode
-from stacks.constructs.permissions import commit, read_state, track
+from stacks.constructs.permissions import commit, read_state, record_jobs
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
 
@@ -30,7 +30,7 @@ class DeletionStack(cdk.NestedStack):
             Receiver(
                 queue="deletion",
                 code=FunctionCode("delete_rows"),
-                permissions=[*read_state(deployment), *commit(deployment), *track(deployment)],
+                permissions=[*read_state(deployment), *commit(deployment), record_jobs(deployment)],
                 at_once_max=_AT_ONCE_MAX,
             ),
         )

@@ -12,11 +12,12 @@ from stacks.constructs.permissions import (
     DATA,
     LOG_BODIES,
     STATE,
-    change_table_index,
     commit,
     delete_objects,
-    hold,
+    forget_holds,
+    list_tables,
     read_state,
+    remove_deleted_tables,
     trim_logs,
 )
 from stacks.constructs.schedule import start_every
@@ -45,7 +46,7 @@ class GarbageCollectionStack(cdk.NestedStack):
                 every_minutes=deployment.get(COLLECTION_PERIOD_MINUTES),
                 permissions=[
                     *commit(deployment),
-                    *hold(deployment),
+                    *forget_holds(deployment),
                     delete_objects(deployment, DATA),
                 ],
             ),
@@ -67,7 +68,8 @@ class GarbageCollectionStack(cdk.NestedStack):
                 *read_state(deployment),
                 *commit(deployment),
                 *trim_logs(deployment),
-                *change_table_index(deployment),
+                list_tables(deployment),
+                *remove_deleted_tables(deployment),
                 delete_objects(deployment, *_EVERYTHING, BIRTHMARK),
             ],
             size=Size(timeout_seconds=_LONGEST_SECONDS),

@@ -19,14 +19,13 @@ from stacks.constructs.permissions import (
     BIRTHMARK,
     DATA,
     Permission,
-    change_table_index,
+    add_to_table_index,
     commit,
     hold,
     read_objects,
     read_queries,
     read_state,
     send,
-    track,
     write_objects,
 )
 from stacks.deployment import Deployment
@@ -89,7 +88,6 @@ def _permissions(deployment: Deployment) -> list[Permission]:
     allowed = [
         *read_reports(deployment),
         *hold(deployment),
-        *track(deployment),
         read_objects(deployment, DATA),
     ]
     if deployment.has(OptionalStack.QUERY):
@@ -101,6 +99,6 @@ def _permissions_to_add(deployment: Deployment) -> list[Permission]:
     return [
         *read_state(deployment),
         *commit(deployment),
-        *change_table_index(deployment),
+        *add_to_table_index(deployment),
         write_objects(deployment, BIRTHMARK),
     ]

@@ -19,8 +19,8 @@ from stacks.constructs.permissions import (
     read_objects,
     read_sources,
     receive,
+    run_task,
     send,
-    track,
     write_objects,
 )
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
@@ -56,7 +56,7 @@ class IngestStack(cdk.NestedStack):
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[
                     *commit(deployment),
-                    *track(deployment),
+                    *run_task(deployment),
                     *read_sources(deployment),
                     # Tables can be inputs of the fields that an ingest fills.
                     *hold(deployment),

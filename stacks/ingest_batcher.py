@@ -5,17 +5,18 @@ from collections.abc import Sequence
 import aws_cdk as cdk
 from constructs import Construct
 
-from sleeper.properties.deployed import INGEST_BATCHER, WAITING
+from sleeper.properties.deployed import INGEST_BATCHER
 from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
+    Permission,
     find_tables,
     read_sources,
+    record_jobs,
+    see_jobs,
     see_waiting_files,
     send,
-    track,
-    use_table,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
@@ -45,8 +46,8 @@ class IngestBatcherStack(cdk.NestedStack):
                 permissions=[
                     *find_tables(deployment),
                     *read_sources(deployment),
-                    *track(deployment),
-                    *use_table(deployment, INGEST_BATCHER, WAITING),
+                    record_jobs(deployment),
+                    Permission(("dynamodb:PutItem",), [deployment.table_arn(INGEST_BATCHER)]),
                 ],
                 size=Size(keeps_state=False),
             ),
@@ -61,12 +62,18 @@ class IngestBatcherStack(cdk.NestedStack):
             FunctionCode("create_ingest_batches"),
             permissions=[
                 *find_tables(deployment),
-                *track(deployment),
-                *use_table(deployment, INGEST_BATCHER, WAITING),
-                see_waiting_files(deployment),
+                record_jobs(deployment),
+                see_jobs(deployment),
+                *_batch_files(deployment),
                 *([send(deployment, *job_queues)] if job_queues else []),
             ],
             size=Size(keeps_state=False),
         )
         minutes = deployment.get(BATCHER_PERIOD_MINUTES)
         start_every(function, deployment, minutes, "create-ingest-batches")
+
+
+def _batch_files(deployment: Deployment) -> list[Permission]:
+    """Allows assigning waiting files to jobs."""
+    requests = deployment.table_arn(INGEST_BATCHER)
+    return [Permission(("dynamodb:UpdateItem",), [requests]), see_waiting_files(deployment)]

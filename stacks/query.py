@@ -12,7 +12,6 @@ from sleeper.properties.deployed import (
     QUERY_RESULTS_QUEUE_ARN,
     QUERY_RESULTS_QUEUE_URL,
     QUERY_TRACKER,
-    RECENT,
 )
 from sleeper.properties.deployment import QUERY_MEMORY_MB, QUERY_TIMEOUT_SECONDS
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX
@@ -28,7 +27,6 @@ from stacks.constructs.permissions import (
     read_objects,
     read_state,
     send,
-    use_table,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
@@ -78,7 +76,7 @@ def _receiver(
             *read_state(deployment),
             *hold(deployment),
             read_objects(deployment, DATA),
-            *use_table(deployment, QUERY_TRACKER, RECENT),
+            _record_queries(deployment),
             *_publish(deployment),
             *permissions,
         ],
@@ -129,3 +127,9 @@ def _publish(deployment: Deployment) -> list[Permission]:
         Permission(("s3:PutObject", "s3:AbortMultipartUpload"), [results], "a folder for each"),
         Permission(("sqs:SendMessage", "sqs:GetQueueAttributes"), [queues], "made by clients"),
     ]
+
+
+def _record_queries(deployment: Deployment) -> Permission:
+    """Allows recording the states of queries by message."""
+    actions = ("dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:UpdateItem")
+    return Permission(actions, [deployment.table_arn(QUERY_TRACKER)])

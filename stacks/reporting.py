@@ -5,8 +5,10 @@ from stacks.constructs.permissions import (
     Permission,
     count_all,
     list_dead_letters,
+    list_tables,
     read_jobs,
     read_state,
+    see_holds,
     see_waiting_files,
 )
 from stacks.deployment import Deployment
@@ -17,6 +19,8 @@ def read_reports(deployment: Deployment) -> list[Permission]:
     """Allows what the reports on tables, jobs, queues and the chosen systems read."""
     allowed = [
         *read_state(deployment),
+        list_tables(deployment),
+        see_holds(deployment),
         *read_jobs(deployment),
         count_all(deployment),
         list_dead_letters(deployment),

@@ -12,8 +12,9 @@ from stacks.constructs.permissions import (
     commit,
     read_objects,
     read_state,
+    record_jobs,
+    see_jobs,
     send,
-    track,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.deployment import Deployment
@@ -43,7 +44,7 @@ class SplittingStack(cdk.NestedStack):
                 permissions=[
                     *read_state(deployment),
                     *commit(deployment),
-                    *track(deployment),
+                    record_jobs(deployment),
                     read_objects(deployment, DATA),
                 ],
                 size=Size(
@@ -62,6 +63,10 @@ class SplittingStack(cdk.NestedStack):
                 queue="find_partitions_to_split",
                 handler="find_partitions_to_split",
                 every_minutes=deployment.get(SPLITTING_PERIOD_MINUTES),
-                permissions=[*track(deployment), send(deployment, "splitting")],
+                permissions=[
+                    record_jobs(deployment),
+                    see_jobs(deployment),
+                    send(deployment, "splitting"),
+                ],
             ),
         )

@@ -10,6 +10,7 @@ from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
     STATE,
     delete_objects,
+    see_holds,
     trim_logs,
     write_objects,
 )
@@ -46,6 +47,7 @@ class StateStoreStack(cdk.NestedStack):
                 handler="take_state_snapshots",
                 every_minutes=deployment.get(SNAPSHOT_PERIOD_MINUTES),
                 permissions=[
+                    see_holds(deployment),
                     *trim_logs(deployment),
                     write_objects(deployment, STATE),
                     delete_objects(deployment, STATE),

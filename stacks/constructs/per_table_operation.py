@@ -10,7 +10,8 @@ from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     Permission,
     count,
-    find_tables,
+    list_tables,
+    read_properties,
     read_state,
     send,
 )
@@ -71,7 +72,8 @@ class PerTableOperation(Construct):
             deployment,
             FunctionCode(_FAN_OUT, environment={"SLEEPER_OPERATION": operation.queue}),
             permissions=[
-                *find_tables(deployment),
+                *read_properties(deployment),
+                list_tables(deployment),
                 send(deployment, operation.queue),
                 count(deployment, operation.queue),
             ],

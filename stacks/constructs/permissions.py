@@ -29,7 +29,6 @@ from sleeper.properties.deployed import (
     DeployedBucket,
     DeployedQueue,
     DeployedTable,
-    Index,
 )
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from stacks.deployment import Deployment, queue_named
@@ -62,37 +61,76 @@ class Permission:
     condition: tuple[str, str, str | Sequence[str]] | None = None
 
 
-def find_tables(deployment: Deployment) -> list[Permission]:
-    """Allows reading properties, user code and the table index, which every program needs."""
+def read_properties(deployment: Deployment) -> list[Permission]:
+    """Allows reading the properties of the instance, which every program needs."""
     return [
         Permission(("s3:GetObject",), objects_in(deployment, CONFIG, "instance.properties")),
+        Permission(("s3:ListBucket",), [deployment.bucket_arn(CONFIG)]),
+    ]
+
+
+def find_tables(deployment: Deployment) -> list[Permission]:
+    """Allows the same, and finding tables by name and id, with their properties and user code."""
+    return [
+        *read_properties(deployment),
         Permission(
             ("s3:GetObject",), objects_in(deployment, CONFIG, "tables/*"), "a file for each table"
         ),
         Permission(
             ("s3:GetObject",), objects_in(deployment, CONFIG, "code/*"), "wheels of user code"
         ),
-        Permission(("s3:ListBucket",), [deployment.bucket_arn(CONFIG)]),
         Permission(
-            (*_READ_ITEMS, "dynamodb:Scan"), [deployment.table_arn(table) for table in _INDEXES]
+            ("dynamodb:GetItem",),
+            [deployment.table_arn(each) for each in (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID)],
         ),
     ]
 
 
+def find_many_tables(deployment: Deployment) -> Permission:
+    """Allows finding many tables by id at once."""
+    return Permission(("dynamodb:BatchGetItem",), [deployment.table_arn(TABLE_INDEX_BY_ID)])
+
+
+def list_tables(deployment: Deployment) -> Permission:
+    """Allows listing all tables."""
+    return Permission(("dynamodb:Scan",), [deployment.table_arn(TABLE_INDEX_BY_ID)])
+
+
+def read_table_index(deployment: Deployment) -> list[Permission]:
+    """Allows finding and listing tables in any way, as clients of gchq/sleeper do."""
+    indexes = [deployment.table_arn(table) for table in _INDEXES]
+    return [*find_tables(deployment), Permission((*_READ_ITEMS, "dynamodb:Scan"), indexes)]
+
+
 def read_state(deployment: Deployment) -> list[Permission]:
-    """Allows the same, and reading logs and snapshots of states."""
+    """Allows finding tables, and reading logs and snapshots of states."""
     return [
         *find_tables(deployment),
         Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
-        Permission(_READ_ITEMS, [deployment.table_arn(TRANSACTION_LOG)]),
-        Permission(("dynamodb:Query",), [deployment.table_arn(HOLDS)]),
+        Permission(("dynamodb:GetItem", "dynamodb:Query"), [deployment.table_arn(TRANSACTION_LOG)]),
         read_objects(deployment, STATE, LOG_BODIES),
     ]
 
 
 def hold(deployment: Deployment) -> list[Permission]:
     """Allows keeping versions of tables readable, without any change of their logs."""
-    return [Permission((*_WRITE_ITEMS, _DELETE_ITEMS), [deployment.table_arn(HOLDS)])]
+    return [
+        see_holds(deployment),
+        Permission((*_WRITE_ITEMS, _DELETE_ITEMS), [deployment.table_arn(HOLDS)]),
+    ]
+
+
+def see_holds(deployment: Deployment) -> Permission:
+    """Allows reading which versions are held."""
+    return Permission(("dynamodb:Query",), [deployment.table_arn(HOLDS)])
+
+
+def forget_holds(deployment: Deployment) -> list[Permission]:
+    """Allows reading and deleting holds, such as expired ones."""
+    return [
+        see_holds(deployment),
+        Permission((_DELETE_ITEMS,), [deployment.table_arn(HOLDS)], condition=_only_key(HOLDS)),
+    ]
 
 
 def commit(deployment: Deployment) -> list[Permission]:
@@ -122,10 +160,36 @@ def advance_cursors(deployment: Deployment) -> Permission:
 
 def _change_log(deployment: Deployment, action: str, *attributes: str) -> Permission:
     """Allows an action on items of logs that names only their key and these attributes."""
-    key = TRANSACTION_LOG.key
-    names = [each for each in (key.hash, key.range, *attributes) if each]
-    only = ("ForAllValues:StringEquals", "dynamodb:Attributes", names)
-    return Permission((action,), [deployment.table_arn(TRANSACTION_LOG)], condition=only)
+    arn = deployment.table_arn(TRANSACTION_LOG)
+    return Permission((action,), [arn], condition=_only_key(TRANSACTION_LOG, *attributes))
+
+
+def _only_key(table: DeployedTable, *attributes: str) -> tuple[str, str, Sequence[str]]:
+    """Returns the condition that a request names no other attributes of items than these."""
+    names = [each for each in (table.key.hash, table.key.range, *attributes) if each]
+    return ("ForAllValues:StringEquals", "dynamodb:Attributes", names)
+
+
+def add_to_table_index(deployment: Deployment) -> list[Permission]:
+    """Allows adding tables to the index, with their property files."""
+    return [
+        Permission(("dynamodb:PutItem",), [deployment.table_arn(table) for table in _INDEXES]),
+        Permission(
+            ("s3:PutObject",), objects_in(deployment, CONFIG, "tables/*"), "a file for each table"
+        ),
+    ]
+
+
+def remove_deleted_tables(deployment: Deployment) -> list[Permission]:
+    """Allows removing deleted tables, which only the index by id has, and their property files."""
+    return [
+        Permission(("dynamodb:PutItem", _DELETE_ITEM), [deployment.table_arn(TABLE_INDEX_BY_ID)]),
+        Permission(
+            ("s3:DeleteObject",),
+            objects_in(deployment, CONFIG, "tables/*"),
+            "a file for each table",
+        ),
+    ]
 
 
 def change_table_index(deployment: Deployment) -> list[Permission]:
@@ -142,16 +206,30 @@ def change_table_index(deployment: Deployment) -> list[Permission]:
     ]
 
 
-def track(deployment: Deployment) -> list[Permission]:
-    """Allows recording and reading jobs and tasks."""
-    return [
-        *use_table(deployment, JOB_TRACKER, RECENT),
-        *use_table(deployment, TASK_TRACKER, RECENT),
-    ]
+def record_jobs(deployment: Deployment) -> Permission:
+    """Allows recording jobs. Items expire, so nothing deletes them."""
+    return Permission(("dynamodb:PutItem",), [deployment.table_arn(JOB_TRACKER)])
+
+
+def see_job(deployment: Deployment) -> Permission:
+    """Allows reading the state of a job by its id."""
+    return Permission(("dynamodb:Query",), [deployment.table_arn(JOB_TRACKER)])
+
+
+def see_jobs(deployment: Deployment) -> Permission:
+    """Allows reading the states of many jobs by their ids."""
+    actions = ("dynamodb:BatchGetItem", "dynamodb:Query")
+    return Permission(actions, [deployment.table_arn(JOB_TRACKER)])
+
+
+def run_task(deployment: Deployment) -> list[Permission]:
+    """Allows recording a task, with its heartbeats, and its jobs."""
+    tasks = deployment.table_arn(TASK_TRACKER)
+    return [record_jobs(deployment), Permission(("dynamodb:PutItem",), [tasks])]
 
 
 def read_jobs(deployment: Deployment) -> list[Permission]:
-    """Allows reading jobs and tasks."""
+    """Allows reading and listing jobs and tasks."""
     arns = [deployment.table_arn(table) for table in (JOB_TRACKER, TASK_TRACKER)]
     return [
         Permission(_READ_ITEMS, arns),
@@ -159,18 +237,9 @@ def read_jobs(deployment: Deployment) -> list[Permission]:
     ]
 
 
-def use_table(
-    deployment: Deployment, table: DeployedTable, index: Index | None = None
-) -> list[Permission]:
-    """Allows reading and changing all items of a DynamoDB table, also by its index.
-
-    Items expire, so nothing deletes them.
-    """
-    arn = deployment.table_arn(table)
-    permissions = [Permission((*_READ_ITEMS, *_WRITE_ITEMS), [arn])]
-    if index is not None:
-        permissions.append(Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]))
-    return permissions
+def use_table(deployment: Deployment, table: DeployedTable) -> Permission:
+    """Allows reading and changing all items of a DynamoDB table."""
+    return Permission((*_READ_ITEMS, *_WRITE_ITEMS), [deployment.table_arn(table)])
 
 
 def delete_items(deployment: Deployment, table: DeployedTable) -> Permission:

@@ -20,7 +20,7 @@ from stacks.constructs.function import (
     make_log_group,
 )
 from stacks.constructs.image import image_asset
-from stacks.constructs.permissions import Permission, count, find_tables, pass_role, read_state
+from stacks.constructs.permissions import Permission, count, pass_role, read_properties, read_state
 from stacks.constructs.role import make_role
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
@@ -82,7 +82,7 @@ class WorkerTask(Construct):
             deployment,
             FunctionCode("start_tasks", environment=_told(kind)),
             permissions=[
-                *find_tables(deployment),
+                *read_properties(deployment),
                 count(deployment, kind.kind),
                 *_launching(deployment, definition, cluster),
             ],

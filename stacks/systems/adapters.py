@@ -33,8 +33,10 @@ from stacks.constructs.permissions import (
     read_secrets,
     read_sources,
     receive,
+    record_jobs,
+    run_task,
+    see_job,
     send,
-    track,
     write_objects,
 )
 from stacks.constructs.schedule import start_every
@@ -91,7 +93,8 @@ class AdapterStack(SystemStack):
             FunctionCode(_START),
             permissions=[
                 *find_tables(deployment),
-                *track(deployment),
+                record_jobs(deployment),
+                see_job(deployment),
                 *_read_adapters(deployment),
                 _mark_due_adapters(deployment),
                 count(deployment, "adapter"),
@@ -113,7 +116,8 @@ def _task_kind(deployment: Deployment, runs: JobQueue, spark: Sequence[Permissio
         permissions=[
             *commit(deployment),
             *hold(deployment),
-            *track(deployment),
+            *run_task(deployment),
+            see_job(deployment),
             *read_sources(deployment),
             *_read_adapters(deployment),
             *_read_secrets(deployment),

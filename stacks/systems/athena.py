@@ -16,6 +16,7 @@ from stacks.constructs.permissions import (
     DATA,
     Permission,
     hold,
+    list_tables,
     objects_in,
     read_objects,
     read_state,
@@ -59,6 +60,7 @@ class AthenaStack(SystemStack):
             FunctionCode(f"athena_{name.lower()}", in_image=True),
             permissions=[
                 *read_state(deployment),
+                list_tables(deployment),
                 *hold(deployment),
                 read_objects(deployment, DATA),
                 *more,

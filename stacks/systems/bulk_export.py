@@ -16,7 +16,7 @@ from stacks.constructs.permissions import (
     hold,
     read_objects,
     receive,
-    track,
+    run_task,
 )
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.context import StackContext
@@ -48,7 +48,7 @@ class BulkExportStack(SystemStack):
                 starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
                 permissions=[
                     *hold(deployment),
-                    *track(deployment),
+                    *run_task(deployment),
                     *_write_exports(deployment),
                     read_objects(deployment, DATA),
                     receive(deployment, jobs.declared),

@@ -28,13 +28,15 @@ from stacks.constructs.permissions import (
     Permission,
     count,
     hold,
+    list_tables,
     objects_in,
     read_objects,
     read_sketches,
     read_state,
     receive,
+    run_task,
+    see_holds,
     send,
-    track,
 )
 from stacks.constructs.schedule import start_every
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
@@ -72,6 +74,7 @@ class StashStack(SystemStack):
             FunctionCode(_ADVANCE, in_image=True),
             permissions=[
                 *read_state(deployment),
+                list_tables(deployment),
                 *hold(deployment),
                 *_advance_stashes(deployment),
                 read_sketches(deployment),
@@ -103,7 +106,11 @@ class StashStack(SystemStack):
 
     @classmethod
     def run_with_spark(cls, deployment: Deployment) -> Sequence[Permission]:
-        return [*_run_tasks(deployment), read_objects(deployment, DATA)]
+        return [
+            *_run_tasks(deployment),
+            see_holds(deployment),
+            read_objects(deployment, DATA),
+        ]
 
     @classmethod
     def make_charts(cls, deployment: Deployment) -> Sequence[Chart]:
@@ -117,8 +124,10 @@ def _task_kind(deployment: Deployment, tasks: JobQueue) -> TaskKind:
         size=TaskSize.read(deployment, STASH_TASK_CPU, STASH_TASK_MEMORY_MB),
         starts_every_minutes=deployment.get(STASH_PERIOD_MINUTES),
         permissions=[
-            *track(deployment),
+            *run_task(deployment),
             *_run_tasks(deployment),
+            # The versions are held by the function.
+            see_holds(deployment),
             read_objects(deployment, DATA),
             receive(deployment, tasks.declared),
         ],

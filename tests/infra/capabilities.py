@@ -41,8 +41,12 @@ def _delete(bucket: str, *keys: str) -> list[Call]:
 
 
 def _log(action: str, *attributes: str) -> Call:
-    keys = {"dynamodb:attributes": [*_ITEM, *attributes], "dynamodb:leadingkeys": [_TABLE_ID]}
+    keys = _attributes(*_ITEM, *attributes)
     return Call(f"dynamodb:{action}", _table("transaction-log"), keys)
+
+
+def _attributes(*names: str) -> dict[str, list[str]]:
+    return {"dynamodb:attributes": [*names], "dynamodb:leadingkeys": [_TABLE_ID]}
 
 
 def _items(actions: Sequence[str], *tables: str) -> list[Call]:
@@ -54,7 +58,7 @@ def _send(*queues: str) -> list[Call]:
 
 
 _CHANGES = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
-_INDEXES = ("table-index-by-name", "table-index-by-id", "table-index-by-online")
+_NAMES = ("table-index-by-name", "table-index-by-online")
 _TRACKERS = ("job-tracker", "task-tracker", "query-tracker")
 _ENTRY = ("last", "time", "writeId", "format", "previous", "body")
 _OWN = f"{_TABLE_ID}/"
@@ -69,8 +73,17 @@ CAPABILITIES: Mapping[str, Sequence[Call]] = {
     ],
     "trim logs": [_log("BatchWriteItem"), _log("DeleteItem"), _log("UpdateItem", "trimmed")],
     "advance cursors": [_log("UpdateItem", "position")],
-    "write holds": _items(_CHANGES, "holds"),
-    "change the table index": _items(_CHANGES, *_INDEXES),
+    "write holds": [
+        *_items(("PutItem", "UpdateItem"), "holds"),
+        Call("dynamodb:BatchWriteItem", _table("holds"), _attributes("tableId", "id", "version")),
+    ],
+    "delete holds": [
+        *_items(("DeleteItem",), "holds"),
+        Call("dynamodb:BatchWriteItem", _table("holds"), _attributes("tableId", "id")),
+    ],
+    "add tables to the index": _items(("PutItem", "UpdateItem"), *_NAMES),
+    "remove tables from the index": _items(("DeleteItem", "BatchWriteItem"), *_NAMES),
+    "remove deleted tables": _items(("DeleteItem", "BatchWriteItem"), "table-index-by-id"),
     "write data files": _put("table-data", f"{_OWN}data/a.parquet"),
     "delete data files": _delete("table-data", f"{_OWN}data/a.parquet"),
     "read rows": _get("table-data", f"{_OWN}data/a.parquet"),
@@ -82,13 +95,16 @@ CAPABILITIES: Mapping[str, Sequence[Call]] = {
     "delete commits": _delete("table-data", f"{_OWN}commits/1.json"),
     "send commits": _send("transaction-commits.fifo"),
     "create tables": _put("table-data", f"{_OWN}created"),
-    "change properties of tables": _put("config", "tables/4d3b") + _delete("config", "tables/4d3b"),
+    "write properties of tables": _put("config", "tables/4d3b"),
+    "delete properties of tables": _delete("config", "tables/4d3b"),
     "change properties of the instance": _put("config", "instance.properties"),
     "install user code": _put("config", "code/a.whl"),
     "delete rows by message": _send("row-deletion"),
     "send ingest jobs": _send("ingest-jobs"),
     "upload files": _put("table-data", "for_ingest/a.parquet"),
-    "record jobs and tasks": _items(("PutItem", "UpdateItem"), "job-tracker", "task-tracker"),
+    "record jobs": _items(("PutItem",), "job-tracker"),
+    "record tasks": _items(("PutItem",), "task-tracker"),
+    "change records": _items(("UpdateItem",), "job-tracker", "task-tracker"),
     "delete records": _items(("DeleteItem", "BatchWriteItem"), *_TRACKERS, "ingest-batcher"),
     "record queries": _items(("PutItem", "UpdateItem"), "query-tracker"),
     "send queries": _send("query"),

@@ -20,14 +20,22 @@ class RoleDescription:
 
 # IAM cannot see what an update of a head does, so who appends to a log may also trim it.
 _APPEND = {"append to logs", "trim logs", "advance cursors", "write bodies of entries"}
-_RECORD = {"record jobs and tasks"}
+_RECORD = {"record jobs"}
+_TASK = {"record jobs", "record tasks"}
+_HOLD = {"write holds", "delete holds"}
 _COMMIT_RUNS = {*_APPEND, "write data files", "write commits", "send commits"}
-_READ = {"read rows", "write holds"}
+_READ = {"read rows", *_HOLD}
 _STASH = {"write records of stashes", "write stashes"}
 _PRUNE = {"delete records of stashes", "delete stashes"}
-_TABLES = {"change the table index", "change properties of tables"}
+_CREATE = {"add tables to the index", "create tables", "write properties of tables"}
+_TABLES = {
+    *_CREATE,
+    "delete properties of tables",
+    "remove deleted tables",
+    "remove tables from the index",
+}
 _RESULTS = {"read results of queries", "receive results of queries"}
-_IMPORT = {*_APPEND, *_RECORD, "write data files"}
+_IMPORT = {*_APPEND, *_TASK, "write data files"}
 _SUBMIT = {*_RECORD, "write runs of bulk imports"}
 _WATCH = {*_RECORD, "delete runs of bulk imports"}
 _QUERY = {*_READ, "record queries", "write results of queries"}
@@ -45,7 +53,7 @@ ROLES: Mapping[str, RoleDescription] = {
         "sends due runs of adapters", {*_RECORD, "mark due adapters"}
     ),
     "Adapters/TaskRole": RoleDescription(
-        "ingests what databases have", {*_COMMIT_RUNS, *_READ, *_RECORD, "read secrets"}
+        "ingests what databases have", {*_COMMIT_RUNS, *_READ, *_TASK, "read secrets"}
     ),
     "Adapters/TaskStartRole": _START,
     "Adapters/TaskDefinitionExecutionRole": _EXECUTION,
@@ -54,7 +62,7 @@ ROLES: Mapping[str, RoleDescription] = {
     "Athena/MetadataRole": RoleDescription("plans queries of Athena", _READ),
     "Athena/RecordsRole": RoleDescription("reads rows for Athena", {*_READ, "write spilled rows"}),
     "BulkExport/TaskRole": RoleDescription(
-        "exports tables to files", {*_READ, *_RECORD, "write bulk exports"}
+        "exports tables to files", {*_READ, *_TASK, "write bulk exports"}
     ),
     "BulkExport/TaskStartRole": _START,
     "BulkExport/TaskDefinitionExecutionRole": _EXECUTION,
@@ -63,7 +71,7 @@ ROLES: Mapping[str, RoleDescription] = {
         {
             *_COMMIT_RUNS,
             *_READ,
-            *_RECORD,
+            *_TASK,
             *_STASH,
             *_PRUNE,
             *_TABLES,
@@ -71,7 +79,6 @@ ROLES: Mapping[str, RoleDescription] = {
             "change adapters",
             "change export queues",
             "change properties of the instance",
-            "create tables",
             "delete dead letters",
             "delete rows by message",
             "mark due adapters",
@@ -88,7 +95,7 @@ ROLES: Mapping[str, RoleDescription] = {
     ),
     "ClientRoles/IngestDirect": RoleDescription(
         "`sleeper.ingest.direct.role.arn`: ingests and commits by itself",
-        {*_COMMIT_RUNS, *_RECORD, "write holds", "upload files"},
+        {*_COMMIT_RUNS, *_TASK, *_HOLD, "upload files"},
     ),
     "ClientRoles/Query": RoleDescription(
         "`sleeper.query.role.arn`: sends queries; reads results unless "
@@ -103,7 +110,7 @@ ROLES: Mapping[str, RoleDescription] = {
     ),
     "Compaction/JobsFanOutRole": _FAN_OUT,
     "Compaction/TaskRole": RoleDescription(
-        "merges files and commits the outputs", {*_COMMIT_RUNS, *_RECORD, "read rows"}
+        "merges files and commits the outputs", {*_COMMIT_RUNS, *_TASK, "read rows"}
     ),
     "Compaction/TaskStartRole": _START,
     "Compaction/TaskDefinitionExecutionRole": _EXECUTION,
@@ -136,7 +143,6 @@ ROLES: Mapping[str, RoleDescription] = {
         {
             *_APPEND,
             *_READ,
-            *_RECORD,
             "change export queues",
             "read secrets",
             "write data files",
@@ -144,7 +150,7 @@ ROLES: Mapping[str, RoleDescription] = {
     ),
     "GarbageCollection/FilesHandlerRole": RoleDescription(
         "deletes files that no version needs, and expired holds",
-        {*_APPEND, "delete data files", "write holds"},
+        {*_APPEND, "delete data files", "delete holds"},
     ),
     "GarbageCollection/FilesFanOutRole": _FAN_OUT,
     "GarbageCollection/OrphansHandlerRole": RoleDescription(
@@ -162,22 +168,19 @@ ROLES: Mapping[str, RoleDescription] = {
         "deletes what deleted tables left, and the pins of deleted clones",
         {
             *_APPEND,
-            *_TABLES,
+            "delete properties of tables",
+            "remove deleted tables",
             "delete bodies of entries",
             "delete commits",
             "delete data files",
             "delete snapshots of states",
         },
     ),
-    "HttpApi/AddTableRole": RoleDescription(
-        "creates tables over HTTP", {*_APPEND, *_TABLES, "create tables"}
-    ),
-    "HttpApi/ServeRole": RoleDescription(
-        "queries and reports over HTTP", {*_READ, *_RECORD, "send queries"}
-    ),
+    "HttpApi/AddTableRole": RoleDescription("creates tables over HTTP", {*_APPEND, *_CREATE}),
+    "HttpApi/ServeRole": RoleDescription("queries and reports over HTTP", {*_READ, "send queries"}),
     "Ingest/TaskRole": RoleDescription(
         "ingests files and commits them; reads tables that fill fields",
-        {*_COMMIT_RUNS, *_READ, *_RECORD},
+        {*_COMMIT_RUNS, *_READ, *_TASK},
     ),
     "Ingest/TaskStartRole": _START,
     "Ingest/TaskDefinitionExecutionRole": _EXECUTION,
@@ -200,7 +203,7 @@ ROLES: Mapping[str, RoleDescription] = {
         {"change properties of the instance", "protect tables"},
     ),
     "Properties/DefineRole": RoleDescription(
-        "creates the tables of a deployment", {*_APPEND, *_TABLES, "create tables"}
+        "creates and changes the tables of a deployment", {*_APPEND, *_TABLES}
     ),
     "Query/PlanRole": RoleDescription(
         "plans queries by message, and removes results of an earlier query of the id",
@@ -213,10 +216,10 @@ ROLES: Mapping[str, RoleDescription] = {
         "splits leaves, in the log", {*_APPEND, *_RECORD, "read rows"}
     ),
     "Stash/AdvanceRole": RoleDescription(
-        "starts, completes and prunes stashes", {*_STASH, *_PRUNE, "write holds"}
+        "starts, completes and prunes stashes", {*_STASH, *_PRUNE, *_HOLD}
     ),
     "Stash/TaskRole": RoleDescription(
-        "writes the files of stashes", {*_STASH, *_RECORD, "read rows"}
+        "writes the files of stashes", {*_STASH, *_TASK, "read rows"}
     ),
     "Stash/TaskStartRole": _START,
     "Stash/TaskDefinitionExecutionRole": _EXECUTION,

@@ -8,7 +8,7 @@ from stacks.constructs.permissions import (
     commit,
     read_sources,
     read_state,
-    track,
+    run_task,
     write_objects,
 )
 from stacks.deployment import Deployment
@@ -22,7 +22,7 @@ def import_in_bulk(deployment: Deployment) -> list[Permission]:
     return [
         *read_state(deployment),
         *commit(deployment),
-        *track(deployment),
+        *run_task(deployment),
         *read_sources(deployment),
         write_objects(deployment, DATA),
         Permission(("s3:GetObject",), [jobs], _EACH_JOB),

@@ -17,7 +17,7 @@ from sleeper.properties.deployment import (
 )
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.job_queue import make_job_queue
-from stacks.constructs.permissions import receive
+from stacks.constructs.permissions import receive, see_job
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack
@@ -45,7 +45,11 @@ class PersistentEmrStack(SystemStack):
             deployment=deployment,
             network=network,
             name="bulk-import-persistent-emr",
-            nodes_may=[receive(deployment, jobs.declared), *keep_runs(deployment, platform)],
+            nodes_may=[
+                receive(deployment, jobs.declared),
+                see_job(deployment),
+                *keep_runs(deployment, platform),
+            ],
         )
         deployment.record(EMR_IMAGE, parts.image.image_uri)
         cluster = self._cluster(deployment, parts, network)

@@ -11,7 +11,8 @@ from stacks.constructs.permissions import (
     Permission,
     find_tables,
     read_state,
-    track,
+    record_jobs,
+    see_job,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
@@ -42,7 +43,8 @@ def start_jobs(
             code=FunctionCode("start_bulk_import", environment=told),
             permissions=[
                 *find_tables(deployment),
-                *track(deployment),
+                record_jobs(deployment),
+                see_job(deployment),
                 *keep_runs(deployment, platform),
                 *submit,
             ],
@@ -58,7 +60,8 @@ def start_jobs(
         FunctionCode("watch_bulk_imports", environment=told),
         permissions=[
             *read_state(deployment),
-            *track(deployment),
+            record_jobs(deployment),
+            see_job(deployment),
             *end_runs(deployment, platform),
             *ask,
         ],

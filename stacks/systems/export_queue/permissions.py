@@ -20,7 +20,6 @@ from stacks.constructs.permissions import (
     read_objects,
     read_secrets,
     read_state,
-    track,
     use_table,
     write_objects,
 )
@@ -32,7 +31,7 @@ def use_export_queues(deployment: Deployment) -> list[Permission]:
     actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
     objects = objects_in(deployment, TABLE_DATA, "export-queues/*")
     return [
-        *use_table(deployment, EXPORT_QUEUES),
+        use_table(deployment, EXPORT_QUEUES),
         delete_items(deployment, EXPORT_QUEUES),
         Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
         Permission(actions, objects, "an object for each large content"),
@@ -65,7 +64,6 @@ def export(deployment: Deployment) -> list[Permission]:
         *read_state(deployment),
         *commit(deployment),
         *hold(deployment),
-        *track(deployment),
         read_objects(deployment, DATA),
         write_objects(deployment, DATA),
         *read_secrets(deployment, secrets),
