@@ -18,7 +18,15 @@ from sleeper.errors import SleeperError
 from sleeper.preflight.finding import refuse_errors
 from sleeper.preflight.folder import check_folder
 from sleeper.properties.declaration import Property
-from sleeper.properties.instance import ACCOUNT, ERRORS_EMAIL, ID, REGION, SUBNETS, VPC
+from sleeper.properties.instance import (
+    ACCOUNT,
+    ERRORS_EMAIL,
+    ID,
+    REGION,
+    SUBNETS,
+    TERMINATION_PROTECTION,
+    VPC,
+)
 from stacks.constructs.code import PLATFORMS
 from stacks.instance import InstanceStack
 
@@ -48,6 +56,7 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
         folder=folder,
         code_platform=platform,
         description=f"The Sleeper instance {instance_id}",
+        termination_protection=properties.get(TERMINATION_PROTECTION),
         env=cdk.Environment(account=properties.get(ACCOUNT), region=properties.get(REGION)),
     )
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

@@ -111,11 +111,14 @@ class InstanceStack(cdk.Stack):
 
     def _add_systems(self, context: StackContext, *, starts_tasks: bool) -> list[SystemStack]:
         """Returns the added stacks of systems that do, or do not, start tasks."""
-        return [
-            load(declared.source)(self, declared.name, context)
-            for declared in chosen_declarations(context.deployment)
-            if load(declared.source).starts_tasks is starts_tasks
-        ]
+        stacks: list[SystemStack] = []
+        for declared in chosen_declarations(context.deployment):
+            if load(declared.source).starts_tasks is starts_tasks:
+                stack = load(declared.source)(self, declared.name, context)
+                # As for the general buckets, see `_complete`.
+                stack.node.add_dependency(*(each for each in stacks if each.buckets))
+                stacks.append(stack)
+        return stacks
 
     def _complete(self, context: StackContext, folder: InstanceFolder) -> None:
         """Adds what names the resources of all other stacks, and what reads the properties."""
@@ -125,6 +128,11 @@ class InstanceStack(cdk.Stack):
             self, "Properties", deployment=deployment, tables=folder.tables
         )
         properties.node.add_dependency(*others)
+        (storage,) = (child for child in others if isinstance(child, StorageStack))
+        for other in others:
+            if other is not storage:
+                # Whoever writes to a bucket ends before the bucket is emptied and deleted.
+                other.node.add_dependency(storage)
         for stack in self._add_systems(context, starts_tasks=True):
             stack.node.add_dependency(properties)
         if deployment.has(OptionalStack.DASHBOARD):

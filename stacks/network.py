@@ -23,6 +23,8 @@ from stacks.constructs.endpoint_policy import (
     bound_secrets,
     bound_tables,
 )
+from stacks.constructs.permissions import Permission
+from stacks.constructs.stopped import Stopped, stop_before_deletion
 from stacks.context import Network
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_declarations, chosen_stacks
@@ -61,6 +63,7 @@ class NetworkStack(cdk.NestedStack):
             "ECS4",
             "tasks report to trackers, and Insights has a cost for an idle instance",
         )
+        _stop_tasks(self, deployment, cluster, group, vpc)
         deployment.record(TASK_CLUSTER, cluster.cluster_name)
         deployment.record(TASK_SECURITY_GROUP, group.security_group_id)
         # Clients of gchq/sleeper do not start without the second and the third.
@@ -68,6 +71,30 @@ class NetworkStack(cdk.NestedStack):
         deployment.deployed[SUBNETS.name] = cdk.Fn.join(",", list(subnets))
         deployment.deployed[VPC.name] = vpc.vpc_id
         self.network = Network(vpc, list(subnets), group, cluster, has_public_addresses)
+
+
+def _stop_tasks(
+    scope: Construct,
+    deployment: Deployment,
+    cluster: ecs.ICluster,
+    *used: ec2.ISecurityGroup | ec2.IVpc,
+) -> None:
+    """Stops all tasks before the cluster, their security group and their network are deleted."""
+    tasks = deployment.arn("ecs", f"task/{deployment.name('tasks')}/*")
+    in_cluster = ("ArnEquals", "ecs:cluster", cluster.cluster_arn)
+    machines = Stopped(
+        "tasks",
+        {"Cluster": cluster.cluster_name},
+        [
+            Permission(
+                ("ecs:ListTasks",), ["*"], "ecs:ListTasks does not support resources", in_cluster
+            ),
+            Permission(
+                ("ecs:DescribeTasks", "ecs:StopTask"), [tasks], "tasks are created at run time"
+            ),
+        ],
+    )
+    stop_before_deletion(scope, deployment, machines, cluster, *used)
 
 
 def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.IVpc:

@@ -7,7 +7,7 @@ from sleeper.properties.deployed import CONFIG, QUERY_RESULTS, TABLE_DATA, UPLOA
 from sleeper.properties.instance import RETAIN_INFRA
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.permissions import empty
+from stacks.constructs.permissions import empty, read_stack_status
 from stacks.deployment import Deployment
 from stacks.system_stack import all_stacks
 
@@ -33,7 +33,7 @@ class StorageStack(cdk.NestedStack):
             "Emptier",
             deployment,
             FunctionCode("empty_bucket"),
-            permissions=empty(deployment, *buckets),
+            permissions=[*empty(deployment, *buckets), read_stack_status(deployment)],
             size=Size(timeout_seconds=_LONGEST_SECONDS, keeps_state=False),
         )
         make_bucket(self, "Config", deployment, CONFIG, emptier=self.emptier)

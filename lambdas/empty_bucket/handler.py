@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sleeper.aws import deployment
+from sleeper.aws import stack_deletion
 
 
 def handler(event: Mapping[str, Any], _context: object) -> None:
     """Handles a custom resource of CloudFormation."""
-    deployment.empty_deleted_bucket(event)
+    stack_deletion.empty_deleted_bucket(event)

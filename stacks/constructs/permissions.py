@@ -422,6 +422,12 @@ def protect_tables(deployment: Deployment) -> list[Permission]:
     return [Permission(("dynamodb:DescribeTable", "dynamodb:UpdateTable"), arns)]
 
 
+def read_stack_status(deployment: Deployment) -> Permission:
+    """Allows custom resources to see whether their stack is deleted."""
+    stacks = deployment.arn("cloudformation", f"stack/{deployment.name('*')}/*")
+    return Permission(("cloudformation:DescribeStacks",), [stacks], "names are generated")
+
+
 _EVERY_TABLE = "tables are created at run time"
 
 

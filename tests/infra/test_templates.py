@@ -161,7 +161,7 @@ def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None
 
 def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
     functions = example.properties(FUNCTION)
-    assert len(functions) == 28
+    assert len(functions) == 30
     for function in functions:
         environment = function["Environment"]["Variables"]
         assert environment["SLEEPER_INSTANCE"] == "aws:example"

@@ -10,6 +10,8 @@ unpacked once, and the processes of all functions share what is compiled.
 Where it checks policies (AUTH), some is put right: requests count as if they came by TLS, which
 policies of buckets and queues want and nobody speaks here; batches for queues are judged as their
 messages are; tasks are run from a task definition, and in a cluster, which is a condition's key.
+
+`ministack_nested_stacks` makes nested stacks end as CloudFormation ends them.
 """
 
 import hashlib
@@ -106,5 +108,8 @@ _unpack_once()
 _take_all_for_secure()
 _judge_batches_as_messages()
 _judge_tasks_by_definition_and_cluster()
+sys.path.append(str(Path(__file__).parent))
+importlib.import_module("ministack_nested_stacks").install()
+sys.path.pop()
 sys.argv = ["ministack"]
 runpy.run_module("ministack", run_name="__main__")

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import WaiterError
+
 from sleeper.properties.instance import DEFAULT_STACKS, OPTIONAL_STACKS, OptionalStack
 from tests.servers.ministack import ACCOUNT, REGION
 
@@ -169,12 +171,16 @@ def deploy(client: Client, output: Path) -> DeployedInstance:
 
 
 def destroy(instance: DeployedInstance) -> None:
-    """Deletes the stack except for retained resources."""
+    """Deletes the stack except for retained resources. RuntimeError if it cannot be deleted."""
     formation = instance.client("cloudformation")
     formation.delete_stack(StackName=instance.stack_name)
     config = {"Delay": _POLL_SECONDS, "MaxAttempts": _POLLS_MAX}
     waiter = formation.get_waiter("stack_delete_complete")
-    waiter.wait(StackName=instance.stack_name, WaiterConfig=config)
+    try:
+        waiter.wait(StackName=instance.stack_name, WaiterConfig=config)
+    except WaiterError as error:
+        reasons = _failures(formation, instance.stack_name)
+        raise RuntimeError(f"{instance.stack_name} is not deleted: {reasons}") from error
 
 
 def _bootstrap(client: Client) -> None:
@@ -217,9 +223,17 @@ def _without_unknown(template: dict[str, Any]) -> dict[str, Any]:
         for name, resource in resources.items()
         if resource["Type"] in _ATTRIBUTES
     }
-    kept = {name: each for name, each in resources.items() if name not in left_out}
+    kept = {
+        name: each
+        for name, each in resources.items()
+        if name not in left_out and not _stops_an_application(each)
+    }
     found: dict[str, Any] = _resolved({**template, "Resources": kept}, left_out)
     return found
+
+
+def _stops_an_application(resource: dict[str, Any]) -> bool:
+    return resource["Type"] == "Custom::SleeperStopped" and "Application" in resource["Properties"]
 
 
 def _resolved(value: Any, left_out: Mapping[str, Mapping[str, str]]) -> Any:

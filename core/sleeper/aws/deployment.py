@@ -1,10 +1,9 @@
-"""Custom resources of a deployment: instance properties, tables, emptied buckets.
+"""Custom resources of a deployment: instance properties and tables.
 
 A resource has the old and the new description of the deployed folder. Only their difference is
 applied, so values that were set from the command line stay, and a repetition changes nothing.
 """
 
-import contextlib
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from sleeper.aws.clients import aws_client, describe_bucket
 from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.aws.errors import translate_errors
 from sleeper.aws.instance import CONFIG_BUCKET_VARIABLE, open_aws_instance
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError, SleeperError
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.java_text import read_properties_text
@@ -37,35 +36,6 @@ _RESPONSE_SECONDS = 30
 _RESPONSE_BYTES_MAX = 4096
 
 
-def empty_bucket(client: Any, bucket: str) -> int:
-    """Deletes all versions of all objects; returns how many. A missing bucket has none.
-
-    DataError if an object cannot be deleted.
-    """
-    deleted = 0
-    with contextlib.suppress(client.exceptions.NoSuchBucket):
-        # The first page each time, because the objects of earlier pages are deleted.
-        while versions := _first_page(client, bucket):
-            _delete(client, bucket, versions)
-            deleted += len(versions)
-    return deleted
-
-
-def _first_page(client: Any, bucket: str) -> list[dict[str, Any]]:
-    page = client.list_object_versions(Bucket=bucket)
-    return [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
-
-
-def _delete(client: Any, bucket: str, versions: list[dict[str, Any]]) -> None:
-    """Deletes a page of versions, which is the limit of one request."""
-    objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions]
-    response = client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
-    for error in response.get("Errors", ()):
-        raise DataError(
-            f"object {error['Key']} of bucket {bucket} cannot be deleted: {error.get('Message')}"
-        )
-
-
 class RequestType(Enum):
     """The change of the resource."""
 
@@ -76,9 +46,13 @@ class RequestType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CustomResourceRequest:
-    """The request of a custom resource. `before` are the former properties, on an update."""
+    """The request of a custom resource. `before` are the former properties, on an update.
+
+    `stack` is the id of the stack that has the resource.
+    """
 
     type: RequestType
+    stack: str
     properties: Mapping[str, Any]
     before: Mapping[str, Any] | None
 
@@ -90,6 +64,7 @@ def handle_request(event: Mapping[str, Any], work: Callable[[CustomResourceReque
         work(
             CustomResourceRequest(
                 RequestType(event["RequestType"]),
+                event["StackId"],
                 event["ResourceProperties"],
                 event.get("OldResourceProperties"),
             )
@@ -137,11 +112,6 @@ def write_properties(event: Mapping[str, Any]) -> None:
 def define_tables(event: Mapping[str, Any]) -> None:
     """Creates or changes the table of a custom resource. A deletion changes nothing."""
     handle_request(event, _define_table)
-
-
-def empty_deleted_bucket(event: Mapping[str, Any]) -> None:
-    """Empties the bucket of a deleted custom resource, so that it can be deleted."""
-    handle_request(event, _empty_bucket)
 
 
 def deployed_properties(
@@ -245,8 +215,3 @@ def _definition(properties: Mapping[str, Any]) -> TableDefinition:
         properties.get("Settings", {}),
         properties.get("SplitPoints", ""),
     )
-
-
-def _empty_bucket(request: CustomResourceRequest) -> None:
-    if request.type is RequestType.DELETE:
-        empty_bucket(aws_client("s3"), request.properties["Bucket"])

@@ -124,6 +124,7 @@ ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number 
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack and KeepLambdaWarmStack deploy nothing.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables are retained when the stack is deleted.", redeploy=True)
+TERMINATION_PROTECTION = declare("termination.protection", FLAG, True, Group.DEPLOYMENT, "Whether CloudFormation refuses to delete the stack. To destroy an instance, deploy it with false first.", redeploy=True)
 QUEUE_ALARM_MINUTES = declare("queue.alarm.minutes", whole_number(1), 60, Group.DEPLOYMENT, "The minutes that a message may wait in a queue before the alarm messages-late.", redeploy=True)
 LOG_RETENTION_DAYS = declare("log.retention.days", number_among(*_RETENTION_DAYS, *_RETENTION_YEARS), 30, Group.DEPLOYMENT, "The retention of CloudWatch logs, in days. -1: unlimited.", redeploy=True)
 ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "The email address that receives alarms.", redeploy=True)

@@ -10,6 +10,7 @@ from sleeper.properties.deployed import (
     EMR_SERVICE_SECURITY_GROUP,
 )
 from stacks.constructs.permissions import Permission, pass_role
+from stacks.constructs.stopped import Stopped, stop_before_deletion
 from stacks.context import StackContext
 from stacks.system_stack import SystemStack
 from stacks.systems.bulk_import.emr_parts import EMR_TAG, EmrParts
@@ -39,7 +40,21 @@ class EmrStack(SystemStack):
             deployment.record(declaration, address)
         clusters = deployment.arn("elasticmapreduce", "cluster/*")
         tagged = ("StringEquals", f"aws:RequestTag/{EMR_TAG}", "true")
-        start_jobs(
+        stopped = Stopped(
+            "emr-clusters",
+            {"SecurityGroup": parts.nodes.security_group_id},
+            [
+                Permission(("elasticmapreduce:ListClusters",), ["*"], "it takes no resource"),
+                Permission(("elasticmapreduce:DescribeCluster",), [clusters], "clusters to come"),
+                Permission(
+                    ("elasticmapreduce:TerminateJobFlows",),
+                    [clusters],
+                    "clusters to come",
+                    ("StringEquals", f"elasticmapreduce:ResourceTag/{EMR_TAG}", "true"),
+                ),
+            ],
+        )
+        start = start_jobs(
             self,
             deployment,
             PlatformName.EMR,
@@ -58,3 +73,5 @@ class EmrStack(SystemStack):
                 )
             ],
         )
+        # CloudFormation deletes the starter first, which would start another cluster.
+        start.node.add_dependency(stop_before_deletion(self, deployment, stopped, parts))

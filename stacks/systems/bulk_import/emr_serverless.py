@@ -1,7 +1,9 @@
 """Bulk import on EMR Serverless, which costs nothing while no job runs."""
 
+import aws_cdk as cdk
 from aws_cdk import aws_emrserverless as emrserverless
 from aws_cdk import aws_iam as iam
+from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import SERVERLESS_APPLICATION, SERVERLESS_ROLE
@@ -17,6 +19,7 @@ from stacks.constructs.permissions import (
     pass_role,
 )
 from stacks.constructs.role import make_role
+from stacks.constructs.stopped import Stopped, stop_before_deletion
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack, chosen_stacks
@@ -56,7 +59,10 @@ class EmrServerlessStack(SystemStack):
         context.spark.append(
             Permission(("emr-serverless:GetJobRun",), [runs], "runs are created at run time")
         )
-        start_jobs(self, deployment, PlatformName.EMR_SERVERLESS, submit=submit, ask=[ask])
+        platform = PlatformName.EMR_SERVERLESS
+        start = start_jobs(self, deployment, platform, submit=submit, ask=[ask])
+        # CloudFormation deletes the starter first, which would start another job.
+        start.node.add_dependency(_stop(self, deployment, application))
 
     def _application(
         self, deployment: Deployment, network: Network
@@ -108,3 +114,30 @@ class EmrServerlessStack(SystemStack):
                 Permission(("logs:DescribeLogGroups",), ["*"], "it takes no resource"),
             ],
         )
+
+
+def _stop(
+    scope: Construct, deployment: Deployment, application: emrserverless.CfnApplication
+) -> cdk.CustomResource:
+    """Cancels jobs and stops the application, which only then can be deleted."""
+    arn = application.attr_arn
+    stopped = Stopped(
+        "emr-serverless",
+        {"Application": application.attr_application_id},
+        [
+            Permission(
+                (
+                    "emr-serverless:GetApplication",
+                    "emr-serverless:ListJobRuns",
+                    "emr-serverless:StopApplication",
+                ),
+                [arn],
+            ),
+            Permission(
+                ("emr-serverless:CancelJobRun",),
+                [f"{arn}/jobruns/*"],
+                "runs are created at run time",
+            ),
+        ],
+    )
+    return stop_before_deletion(scope, deployment, stopped, application)

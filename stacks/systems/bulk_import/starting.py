@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
@@ -30,11 +31,11 @@ def start_jobs(
     *,
     submit: Sequence[Permission],
     ask: Sequence[Permission],
-) -> None:
-    """Creates them. `submit` are the permissions to start a run, `ask` those to read its state."""
+) -> lambda_.Function:
+    """Returns the function. `submit` allows starting a run, and `ask` reading its state."""
     stem = platform.value.replace("_", "-")
     told = {"SLEEPER_BULK_IMPORT_PLATFORM": platform.value}
-    make_receiver(
+    start = make_receiver(
         scope,
         "Start",
         deployment,
@@ -68,3 +69,4 @@ def start_jobs(
         name=f"watch-bulk-imports-{stem}",
     )
     start_every(watch, deployment, deployment.get(WATCH_PERIOD_MINUTES), f"watch-{stem}")
+    return start

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 from simulation.calls import Call, Fault
 from simulation.services.world import Services
 from sleeper.aws.clients import aws_client, describe_old_versions
-from sleeper.aws.deployment import empty_bucket
+from sleeper.aws.stack_deletion import empty_bucket
 from sleeper.errors import UnavailableError
 from sleeper.storage.bucket import Bucket, MissingBucketError
 from sleeper.storage.location import DataRoot

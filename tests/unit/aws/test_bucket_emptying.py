@@ -7,7 +7,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sleeper.aws.deployment import empty_bucket
+from sleeper.aws.stack_deletion import empty_bucket
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ _event: dict[str, Any] = {
 def test_finished_work_is_reported_as_success(answers: list[dict[str, Any]]) -> None:
     requests: list[CustomResourceRequest] = []
     handle_request(_event, requests.append)
-    assert requests == [CustomResourceRequest(RequestType.CREATE, {"Set": {}}, None)]
+    assert requests == [CustomResourceRequest(RequestType.CREATE, "stack", {"Set": {}}, None)]
     (answer,) = answers
     assert answer["Status"] == "SUCCESS"
     assert (answer["StackId"], answer["RequestId"]) == ("stack", "request")

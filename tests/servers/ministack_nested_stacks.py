@@ -1,0 +1,127 @@
+"""Deletes nested stacks and imports their resources as CloudFormation does.
+
+Without this, ministack deletes what a template of a nested stack retains, ignores failures there,
+and imports into the outermost stack only. Run by ministack's own Python, as `ministack_program` is.
+
+A bucket that has objects and a cluster that has tasks are not deleted. An existing bucket or table
+is not created again. A change set with ImportExistingResources imports it, if its name is a text,
+its template retains it, and no stack has it.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+_CloudFormation: Any = importlib.import_module("ministack.services.cloudformation")
+_engine: Any = importlib.import_module("ministack.services.cloudformation.engine")
+_provisioners: Any = importlib.import_module("ministack.services.cloudformation.provisioners")
+_stacks: Any = importlib.import_module("ministack.services.cloudformation.stacks")
+_s3: Any = importlib.import_module("ministack.services.s3")
+_dynamodb: Any = importlib.import_module("ministack.services.dynamodb")
+_ecs: Any = importlib.import_module("ministack.services.ecs")
+
+_NAMES = {"AWS::S3::Bucket": "BucketName", "AWS::DynamoDB::Table": "TableName"}
+
+
+def install() -> None:
+    """Replaces ministack's functions."""
+    handlers = _provisioners._RESOURCE_HANDLERS
+    handlers["AWS::CloudFormation::Stack"]["delete"] = _delete_nested_stack
+    for kind, check in (("AWS::S3::Bucket", _check_empty), ("AWS::ECS::Cluster", _check_idle)):
+        handlers[kind]["delete"] = _checked(check, handlers[kind]["delete"])
+    create = _provisioners._provision_resource
+    _provisioners._provision_resource = lambda *arguments: _create_or_import(create, *arguments)
+
+
+def _delete_nested_stack(physical_id: str, _: Any) -> None:
+    name = _provisioners._nested_stack_lookup_name(physical_id)
+    stack = _CloudFormation._stacks.get(name)
+    if not stack:
+        return
+    stack["StackStatus"] = "DELETE_IN_PROGRESS"
+    resources, template = stack["_resources"], stack["_template"]
+    failures = []
+    for logical_id in reversed(
+        _engine._topological_sort(template["Resources"], stack["_conditions"])
+    ):
+        if logical_id not in resources:
+            continue
+        each = resources[logical_id]
+        try:
+            if not _is_retained(template, logical_id):
+                _provisioners._delete_resource(
+                    each["ResourceType"],
+                    each["PhysicalResourceId"],
+                    each["Properties"],
+                    name,
+                    logical_id,
+                )
+            del resources[logical_id]
+        except Exception as error:
+            failures.append(f"{logical_id}: {error}")
+    if failures:
+        stack["StackStatus"] = "DELETE_FAILED"
+        raise ValueError("; ".join(failures))
+    stack["StackStatus"] = "DELETE_COMPLETE"
+
+
+def _is_retained(template: dict[str, Any], logical_id: str) -> bool:
+    policy = template["Resources"][logical_id].get("DeletionPolicy")
+    return policy in _stacks._RETAINING_POLICIES
+
+
+def _checked(check: Callable[[str], None], delete: Callable[..., None]) -> Callable[..., None]:
+    def checked(physical_id: str, *more: Any) -> None:
+        check(physical_id)
+        delete(physical_id, *more)
+
+    return checked
+
+
+def _check_empty(bucket: str) -> None:
+    if _s3._buckets.get(bucket, {}).get("objects"):
+        raise ValueError(f"The bucket you tried to delete is not empty: {bucket}")
+
+
+def _check_idle(cluster: str) -> None:
+    name = cluster.rpartition("/")[2]
+    active = [
+        task
+        for task in _ecs._tasks.values()
+        if task["clusterArn"].endswith(f"/{name}") and task["lastStatus"] != "STOPPED"
+    ]
+    if active:
+        raise ValueError("The Cluster cannot be deleted while Tasks are active.")
+
+
+def _create_or_import(
+    create: Callable[..., Any], kind: str, logical_id: str, properties: Any, stack_name: str
+) -> Any:
+    name = properties.get(_NAMES.get(kind, ""))
+    existing = {"AWS::S3::Bucket": _s3._buckets, "AWS::DynamoDB::Table": _dynamodb._tables}
+    if kind not in existing or name not in existing[kind]:
+        return create(kind, logical_id, properties, stack_name)
+    stack = _CloudFormation._stacks[stack_name]
+    declared = stack["_template"]["Resources"][logical_id]["Properties"][_NAMES[kind]]
+    may_import = _is_importing(stack) and _is_retained(stack["_template"], logical_id)
+    if not may_import or not isinstance(declared, str) or _is_owned(name):
+        raise ValueError(f"{name} already exists")
+    return _provisioners._import_resource(kind, {_NAMES[kind]: name})
+
+
+def _is_importing(stack: dict[str, Any]) -> bool:
+    root = stack["RootId"]
+    return any(
+        change_set["StackId"] == root
+        and change_set["ExecutionStatus"] == "EXECUTE_IN_PROGRESS"
+        and change_set["ImportExistingResources"]
+        for change_set in _CloudFormation._change_sets.values()
+    )
+
+
+def _is_owned(name: str) -> bool:
+    return any(
+        resource["PhysicalResourceId"] == name
+        for stack in _CloudFormation._stacks.values()
+        for resource in stack["_resources"].values()
+    )
