@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import costs_tasks
-from benchmarks.billed_requests import S3_READS, S3_WRITES, SQS_REQUESTS
-from benchmarks.idle import IdleParts, idle_parts
+from benchmarks.billed_requests import READ_UNITS, S3_READS, S3_WRITES, SQS_REQUESTS
+from benchmarks.idle import IdleParts, Runs, idle_parts
 from benchmarks.measuring import Task, run_by_turns
 from benchmarks.result import Aim, Figure, Result, figure
 from benchmarks.rows import unsorted_files
@@ -31,6 +31,10 @@ _MILLION = 1e6
 _EMR_A_TB = 8.37
 # An assumed time to the first byte, because the local server has none.
 _S3_SECONDS = 0.03
+SQS_STANDARD = "sqs_million_requests"
+CLOUDWATCH_METRICS = "cloudwatch_million_metrics"
+# The message is sent and deleted, and the head and the tail of the log are read.
+_REQUESTS_OF_TABLE = {SQS_REQUESTS: 2, READ_UNITS: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +66,23 @@ class Prices:
 
     def idle_month(self, parts: IdleParts, requests: Mapping[str, float]) -> dict[str, float]:
         """Returns the parts of an idle month. Each scheduled function makes these `requests`."""
-        runs = parts.invocations_month
-        functions = self.requests({"lambda_million_invocations": runs})
-        functions += parts.gb_seconds_month * self.dollars["lambda_arm_gb_second"]
+        polls = {SQS_STANDARD: parts.polls_month, SQS_REQUESTS: parts.fifo_polls_month}
+        watch = {SQS_STANDARD: parts.counts_month, CLOUDWATCH_METRICS: parts.metrics_month}
         endpoint_month = self.dollars["hours_month"] * self.dollars["interface_endpoint_hour"]
         return {
-            "schedules": functions + runs * self.requests(requests),
-            "polls of queues": self.requests({SQS_REQUESTS: parts.polls_month}),
-            "alarms": parts.alarms * self.dollars["alarm_month"],
+            "schedules": self.runs(parts.schedules, requests),
+            "each table": self.runs(parts.table, _REQUESTS_OF_TABLE),
+            "polls of queues": self.requests(polls),
+            "the watch": self.requests(watch),
+            "alarms": parts.alarm_metrics * self.dollars["alarm_month"],
             "interface endpoints": parts.endpoint_zones * endpoint_month,
         }
+
+    def runs(self, runs: Runs, requests: Mapping[str, float]) -> float:
+        """Returns the price of runs of functions that make these requests each."""
+        functions = self.requests({"lambda_million_invocations": runs.count})
+        functions += runs.gb_seconds * self.dollars["lambda_arm_gb_second"]
+        return functions + runs.count * self.requests(requests)
 
 
 @dataclass(frozen=True, slots=True)

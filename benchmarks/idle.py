@@ -2,15 +2,19 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-_MINUTES_MONTH = 730 * 60
+_HOURS_MONTH = 730
+_MINUTES_MONTH = 60 * _HOURS_MONTH
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _MINUTES = {"minute": 1, "hour": 60, "day": 24 * 60}
+# Logical ids end with a hash.
+_HASH_LENGTH = 8
 # A function that finds nothing to do.
 _IDLE_SECONDS = 0.1
 # Lambda polls a queue with at least 5 pollers, each with a long poll of 20 s.
@@ -22,13 +26,29 @@ Template = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class IdleParts:
-    """The parts. `endpoint_zones` counts each interface endpoint once per zone."""
+    """The parts. `table` are the runs for each table, beside those of the instance in `schedules`.
 
-    invocations_month: float
-    gb_seconds_month: float
+    Polls are of standard and of FIFO queues. The watch counts messages `counts_month` times and
+    reads `metrics_month`. `alarm_metrics` are those of alarms. `endpoint_zones` counts each
+    interface endpoint once per zone.
+    """
+
+    schedules: "Runs"
+    table: "Runs"
     polls_month: float
-    alarms: int
+    fifo_polls_month: float
+    counts_month: float
+    metrics_month: float
+    alarm_metrics: int
     endpoint_zones: int
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of functions in a month, and their memory times their time."""
+
+    count: float
+    gb_seconds: float
 
 
 def idle_parts() -> IdleParts:
@@ -44,48 +64,72 @@ def idle_parts() -> IdleParts:
 def parts_of(templates: Sequence[Template]) -> IdleParts:
     """Returns the parts in these templates.
 
-    A rule that sends a message for each table starts two functions, the table's included.
+    A rule that sends a message for each table starts a second function for each.
     """
-    invocations = gb_seconds = 0.0
-    for memory_mb, runs_month in _scheduled(templates):
-        invocations += runs_month
-        gb_seconds += runs_month * _IDLE_SECONDS * memory_mb / 1024
-    queues = [
-        each
-        for each in _of_type(templates, "AWS::Lambda::EventSourceMapping")
-        if "sqs" in json.dumps(each).lower() or "queue" in json.dumps(each).lower()
-    ]
+    schedules, table = [], []
+    for template in templates:
+        for rule in _of_type([template], "AWS::Events::Rule"):
+            match = _RATE.fullmatch(rule["ScheduleExpression"])
+            assert match is not None, rule["ScheduleExpression"]
+            runs_month = _MINUTES_MONTH / (int(match[1]) * _MINUTES[match[2]])
+            target = rule["Targets"][0]["Arn"]["Fn::GetAtt"][0]
+            schedules.append((runs_month, _memory_mb(template, target)))
+            handler = target.replace("FanOut", "Handler")[:-_HASH_LENGTH]
+            handlers = [name for name in template["Resources"] if name[:-_HASH_LENGTH] == handler]
+            if handler != target[:-_HASH_LENGTH]:
+                table += [(runs_month, _memory_mb(template, name)) for name in handlers]
+    polls = Counter(is_fifo for template in templates for is_fifo in _polled(template))
     endpoints = [
         each
         for each in _of_type(templates, "AWS::EC2::VPCEndpoint")
         if each["VpcEndpointType"] == "Interface"
     ]
+    alarms = _of_type(templates, "AWS::CloudWatch::Alarm")
     return IdleParts(
-        invocations,
-        gb_seconds,
-        len(queues) * _POLLS_MINUTE * _MINUTES_MONTH,
-        len(list(_of_type(templates, "AWS::CloudWatch::Alarm"))),
+        _sum_runs(schedules),
+        _sum_runs(table),
+        polls[False] * _POLLS_MINUTE * _MINUTES_MONTH,
+        polls[True] * _POLLS_MINUTE * _MINUTES_MONTH,
+        *_watched(templates),
+        sum(len(each.get("Metrics", [each])) for each in alarms),
         sum(len(each["SubnetIds"]) for each in endpoints),
     )
 
 
-def _scheduled(templates: Sequence[Template]) -> Iterator[tuple[int, float]]:
-    """Yields the memory of each scheduled function and its runs a month."""
-    for template in templates:
-        resources = template["Resources"]
-        mapped = [r for r in resources.values() if r["Type"] == "AWS::Lambda::EventSourceMapping"]
-        for rule in (
-            r["Properties"] for r in resources.values() if r["Type"] == "AWS::Events::Rule"
-        ):
-            match = _RATE.fullmatch(rule["ScheduleExpression"])
-            if match is None:
-                continue
-            runs_month = _MINUTES_MONTH / (int(match[1]) * _MINUTES[match[2]])
-            target = rule["Targets"][0]["Arn"]["Fn::GetAtt"][0]
-            memory_mb = int(resources[target]["Properties"].get("MemorySize", 128))
-            has_tables = "FanOut" in target and bool(mapped)
-            for _ in range(2 if has_tables else 1):
-                yield memory_mb, runs_month
+def _sum_runs(runs: Sequence[tuple[float, int]]) -> Runs:
+    """Adds up runs a month of functions with their memory."""
+    gb_seconds = sum(count * _IDLE_SECONDS * memory_mb / 1024 for count, memory_mb in runs)
+    return Runs(sum(count for count, _ in runs), gb_seconds)
+
+
+def _memory_mb(template: Template, function: str) -> int:
+    return int(template["Resources"][function]["Properties"].get("MemorySize", 128))
+
+
+def _polled(template: Template) -> Iterator[bool]:
+    """Yields for each queue that Lambda polls whether it is a FIFO queue."""
+    for mapping in _of_type([template], "AWS::Lambda::EventSourceMapping"):
+        source = mapping["EventSourceArn"]
+        if "Fn::GetAtt" not in source:
+            continue  # a stream of another stack
+        yield bool(template["Resources"][source["Fn::GetAtt"][0]]["Properties"].get("FifoQueue"))
+
+
+def _watched(templates: Sequence[Template]) -> tuple[float, float]:
+    """Returns the counts and metrics that the watch reads in a month while nothing fails."""
+    queues = sum("RedrivePolicy" in each for each in _of_type(templates, "AWS::SQS::Queue"))
+    for function in _of_type(templates, "AWS::Lambda::Function"):
+        variables = function.get("Environment", {}).get("Variables", {})
+        if "SLEEPER_WATCHED" in variables:
+            watched = json.loads(variables["SLEEPER_WATCHED"])
+            schedules = sum(minutes > 0 for minutes in watched["functions"].values())
+            throttles = len(watched["throttled"]) + 2 * len(watched["tables"])
+            errors = 1
+            runs_month = _MINUTES_MONTH / int(variables["SLEEPER_WATCH_MINUTES"])
+            # Messages and dead letters.
+            counts_month = 2 * queues * runs_month
+            return counts_month, _HOURS_MONTH * (errors + throttles + schedules)
+    return 0, 0
 
 
 def _of_type(templates: Sequence[Template], kind: str) -> Iterator[dict[str, Any]]:

@@ -51,6 +51,9 @@ class NetworkStack(cdk.NestedStack):
             chosen = vpc.public_subnets if has_public_addresses else vpc.isolated_subnets
             subnets = tuple(subnet.subnet_id for subnet in chosen)
             deployment.record(NETWORK_VPC, vpc.vpc_id)
+            # So that another default of a later release is no change of this network.
+            has_endpoints = str(not has_public_addresses).lower()
+            deployment.deployed[NETWORK_ENDPOINTS.name] = has_endpoints
         # As in the first release, because another description replaces the group.
         group = ec2.SecurityGroup(
             self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"

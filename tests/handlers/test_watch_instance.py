@@ -49,11 +49,13 @@ def put(client: Any, metric: str, name: str, minutes_ago: int, value: float = 1.
     }.get(metric, ("AWS/Lambda", "FunctionName"))
     datum = {
         "MetricName": metric,
-        "Dimensions": [{"Name": dimension, "Value": name}],
         "Timestamp": NOW - timedelta(minutes=minutes_ago),
         "Value": value,
     }
-    client.put_metric_data(Namespace=namespace, MetricData=[datum])
+    # Lambda records each value for all functions of the account too.
+    dimensions = [{"Name": dimension, "Value": name}]
+    data = [{**datum, "Dimensions": dimensions}, {**datum, "Dimensions": []}]
+    client.put_metric_data(Namespace=namespace, MetricData=data)
 
 
 def run(client: Any, name: str, *minutes_ago: int, errors: int = 0) -> None:

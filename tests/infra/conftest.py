@@ -18,6 +18,7 @@ def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = folder / "instance.properties"
     file.write_text(
         f"sleeper.id=example\nsleeper.optional.stacks={','.join(PLATFORM_STACKS.values())}\n"
+        "sleeper.network.interface.endpoints=true\nsleeper.tracing=true\n"
         f"sleeper.ingest.source.bucket=my-bucket\n"
         f"sleeper.adapter.secrets=shop/reader@db-1.example,shop/reader@db-2.example,{SECRET}@*\n"
         "sleeper.adapter.security.groups=sg-1\n"

@@ -17,6 +17,7 @@ from tests.infra.synthesis import synthesise
 RELEASES = Path(__file__).parent / "releases"
 _SETTINGS = """\
 sleeper.id=example
+sleeper.network.interface.endpoints=true
 sleeper.ingest.source.bucket=my-bucket
 sleeper.adjunct.stores=accounts=table:accounts
 sleeper.adapter.secrets=shop/reader@db.example

@@ -1,4 +1,4 @@
-"""The network that a deployment creates, without interface endpoints."""
+"""The network that a deployment creates, which has interface endpoints only if asked for."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def deployed(folder: Path, parts: str) -> Synthesis:
     file = folder / "instance.properties"
     file.write_text(
         f"sleeper.id=example\nsleeper.optional.stacks={parts}\n"
-        "sleeper.network.interface.endpoints=false\nsleeper.adjunct.stores=accounts=table:accounts\n"
+        "sleeper.adjunct.stores=accounts=table:accounts\n"
     )
     return synthesise(folder / "out", file)
 
@@ -40,5 +40,5 @@ def test_tasks_reach_services_by_public_addresses_without_a_cost_while_idle(tmp_
 
 
 def test_platforms_that_need_endpoints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="EmrServerlessBulkImportStack needs the"):
-        deployed(tmp_path, "EmrServerlessBulkImportStack")
+    with pytest.raises(InvalidRequestError, match="EmrBulkImportStack needs the"):
+        deployed(tmp_path, "EmrBulkImportStack")

@@ -116,7 +116,7 @@ def test_the_visibility_timeout_outlasts_the_timeout_of_a_function(
             assert retried == (None if is_query else expected), queue["QueueName"]
             assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
             seen += 1
-    assert seen == 13
+    assert seen == 12
 
 
 def test_no_role_allows_wildcard_actions(example: Synthesis) -> None:
@@ -143,8 +143,6 @@ def test_only_actions_without_resources_are_allowed_on_all_resources(example: Sy
         "ecr:GetAuthorizationToken",
         "ecs:ListTasks",
         "logs:DescribeLogGroups",
-        "xray:PutTelemetryRecords",
-        "xray:PutTraceSegments",
     }
 
 
@@ -159,9 +157,9 @@ def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None
     assert deleting == {"GarbageCollection"}
 
 
-def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
+def test_every_function_knows_its_instance(example: Synthesis) -> None:
     functions = example.properties(FUNCTION)
-    assert len(functions) == 30
+    assert len(functions) == 28
     for function in functions:
         environment = function["Environment"]["Variables"]
         assert environment["SLEEPER_INSTANCE"] == "aws:example"
@@ -169,7 +167,7 @@ def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> 
             "sleeper-example-config-${AWS::AccountId}"
         )
         assert environment["POWERTOOLS_METRICS_NAMESPACE"] == "Sleeper"
-        assert function["TracingConfig"] == {"Mode": "Active"}
+        assert "TracingConfig" not in function
         assert function["Architectures"] == ["arm64"]
 
 
@@ -248,12 +246,35 @@ def test_the_tables_of_the_folder_are_defined_after_the_properties(example: Synt
     assert any(item.startswith("Properties") for item in table["DependsOn"])
 
 
-def test_tasks_reach_services_without_the_internet(example: Synthesis) -> None:
-    endpoints = example.properties("AWS::EC2::VPCEndpoint")
+def test_tasks_reach_services_without_the_internet_if_endpoints_are_chosen(
+    platforms: Synthesis,
+) -> None:
+    endpoints = platforms.properties("AWS::EC2::VPCEndpoint")
     kinds = sorted(p["VpcEndpointType"] for p in endpoints)
-    assert kinds == ["Gateway"] * 2 + ["Interface"] * 4
+    assert kinds == ["Gateway"] * 2 + ["Interface"] * 5
     for kind in ("AWS::EC2::NatGateway", "AWS::EC2::InternetGateway"):
-        assert example.of_type(kind) == {}
+        assert platforms.of_type(kind) == {}
+    (resource,) = platforms.properties("Custom::SleeperProperties")
+    assert resource["Deployed"]["sleeper.network.interface.endpoints"] == "true"
+
+
+def test_functions_are_traced_if_chosen(platforms: Synthesis) -> None:
+    functions = platforms.properties(FUNCTION)
+    assert all(each["TracingConfig"] == {"Mode": "Active"} for each in functions)
+    actions = {a for _, each in platforms.statements() for a in as_list(each["Action"])}
+    assert {"xray:PutTelemetryRecords", "xray:PutTraceSegments"} <= actions
+
+
+def test_nothing_of_a_default_instance_has_a_price_by_the_hour(example: Synthesis) -> None:
+    endpoints = example.properties("AWS::EC2::VPCEndpoint")
+    assert [p["VpcEndpointType"] for p in endpoints] == ["Gateway"] * 2
+    assert example.of_type("AWS::EC2::NatGateway") == {}
+    assert not any(p.get("VpcConfig") for p in example.properties(FUNCTION))
+    # In a network without endpoints it would reach no logs.
+    (application,) = example.properties("AWS::EMRServerless::Application")
+    assert "NetworkConfiguration" not in application
+    assert "InitialCapacity" not in application
+    assert "Metrics" not in example.templates
 
 
 def test_roles_that_create_and_delete_tables_may_write_and_delete_the_birthmark(
@@ -298,7 +319,6 @@ def test_roles_that_count_messages_may_count_dead_letters(example: Synthesis) ->
         "Splitting": {"find-partitions-to-split.fifo"},
         "GarbageCollection": {"garbage-collection.fifo", "orphan-collection.fifo"},
         "StateStore": {"state-snapshots.fifo"},
-        "Metrics": {"table-metrics.fifo"},
     }
     assert counts == {
         stack: queues | {names[queue] for queue in queues} for stack, queues in expected.items()
@@ -331,7 +351,7 @@ def test_operations_on_tables_have_bounded_concurrency(example: Synthesis) -> No
         for where, resource in mappings.items()
     }
     unbounded = [name for name, count in most.items() if count is None]
-    assert len(most) == 13
+    assert len(most) == 12
     assert sorted(name[:7] for name in unbounded) == ["Receive"]
 
 
@@ -403,7 +423,8 @@ def test_a_failing_table_is_retried_before_its_message_becomes_a_dead_letter(
     example: Synthesis,
 ) -> None:
     queues = {p["QueueName"]: p for p in example.properties(QUEUE)}
-    for operation in TABLE_OPERATIONS:
+    operations = [each for each in TABLE_OPERATIONS if each.value != "table_metrics"]
+    for operation in operations:
         name = f"{PREFIX}{DEPLOYED_QUEUES[operation.value].name}"
         assert queues[name]["RedrivePolicy"]["maxReceiveCount"] == 10, name
 
@@ -602,10 +623,10 @@ def test_the_log_and_the_index_are_protected_from_deletion(
 
 
 def test_vpc_endpoints_allow_only_the_account_and_the_services_of_tasks(
-    example: Synthesis,
+    platforms: Synthesis,
 ) -> None:
     account = {"Ref": "AWS::AccountId"}
-    endpoints = example.properties("AWS::EC2::VPCEndpoint")
+    endpoints = platforms.properties("AWS::EC2::VPCEndpoint")
     for endpoint in endpoints:
         for statement in endpoint["PolicyDocument"]["Statement"]:
             actions = set(as_list(statement["Action"]))
@@ -621,7 +642,7 @@ def test_vpc_endpoints_allow_only_the_account_and_the_services_of_tasks(
         for statement in endpoint["PolicyDocument"]["Statement"]
         for action in as_list(statement["Action"])
     }
-    assert services == {"s3", "dynamodb", "ecr", "logs", "sqs"}
+    assert services == {"s3", "dynamodb", "ecr", "logs", "secretsmanager", "sqs"}
 
 
 def test_the_orphan_collector_may_commit_the_accepted_time(example: Synthesis) -> None:

@@ -30,7 +30,12 @@ _ERROR_SECONDS = 300
 # Errors in fewer periods of an hour are repaired by retries.
 _ERROR_PERIODS = 3
 _PERIODS_MISSED = 3
-_NAMESPACES = {"FunctionName": "AWS/Lambda", "QueueName": "AWS/SQS", "TableName": "AWS/DynamoDB"}
+_NAMESPACES = {
+    "": "AWS/Lambda",
+    "FunctionName": "AWS/Lambda",
+    "QueueName": "AWS/SQS",
+    "TableName": "AWS/DynamoDB",
+}
 _STATES = {
     ProblemState.DEAD: Metric.FAILING,
     ProblemState.FAILING: Metric.FAILING,
@@ -66,7 +71,10 @@ class WatchedResources:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A metric to read: its name, the resource, and how its values are summarized."""
+    """A metric to read: its name, the resource, and how its values are summarized.
+
+    Without a dimension, it is of all functions of the account.
+    """
 
     metric: str
     dimension: str
@@ -75,6 +83,7 @@ class _Series:
     period_seconds: int
 
 
+_ERRORS_OF_ACCOUNT = _Series("Errors", "", "", "Sum", _HOUR_SECONDS)
 _Values = Mapping[_Series, Sequence[tuple[datetime, float]]]
 
 
@@ -114,21 +123,20 @@ def watch_functions(resources: WatchedResources, now_ms: int) -> dict[str, int]:
     hour, or in all in which it ran. A schedule is missed if its function did not run for three of
     its periods, at the beginning of which the watch ran.
     """
-    hour = timedelta(hours=1)
-    errors = {resources.series("Errors", name, _ERROR_SECONDS) for name in resources.functions}
+    errors = _read_errors(resources, now_ms)
     throttles = {resources.series("Throttles", name, _HOUR_SECONDS) for name in resources.throttled}
     throttles |= {
         _Series(metric, "TableName", name, "Sum", _HOUR_SECONDS)
         for name in resources.tables
         for metric in ("ReadThrottleEvents", "WriteThrottleEvents")
     }
-    found = _read(errors | throttles, now_ms, hour)
-    failing = [series.name for series in errors if _is_failing([v for _, v in found[series]])]
+    found = _read(throttles, now_ms, timedelta(hours=1))
+    failing = [series.name for series, values in errors.items() if _is_failing(values)]
     for name in failing:
         logger.warning("function %s fails", name)
     count = 0
-    for series in throttles:
-        if throttled := int(sum(value for _, value in found[series])):
+    for series, values in found.items():
+        if throttled := int(sum(value for _, value in values)):
             logger.warning("%s of %s: %d", series.metric, series.name, throttled)
             count += throttled
     missed = _find_missed(resources, now_ms)
@@ -153,10 +161,20 @@ def _is_dead_letter(problem: Problem) -> bool:
     return problem.kind == "queue" and problem.state is ProblemState.DEAD
 
 
-def _is_failing(errors: Sequence[float]) -> bool:
+def _read_errors(resources: WatchedResources, now_ms: int) -> _Values:
+    """Reads the errors of each function, unless no function of the account had any."""
+    hour = timedelta(hours=1)
+    (values,) = _read([_ERRORS_OF_ACCOUNT], now_ms, hour).values()
+    if not any(count for _, count in values):
+        return {}
+    errors = [resources.series("Errors", name, _ERROR_SECONDS) for name in resources.functions]
+    return _read(errors, now_ms, hour)
+
+
+def _is_failing(values: Sequence[tuple[datetime, float]]) -> bool:
     """Judges the errors of the periods in which a function ran."""
-    failed = sum(count > 0 for count in errors)
-    return 0 < failed >= min(_ERROR_PERIODS, len(errors))
+    failed = sum(count > 0 for _, count in values)
+    return 0 < failed >= min(_ERROR_PERIODS, len(values))
 
 
 def _find_missed(resources: WatchedResources, now_ms: int) -> list[str]:
@@ -202,13 +220,14 @@ def _read(series: Iterable[_Series], now_ms: int, span: timedelta) -> _Values:
 
 
 def _query(name: str, series: _Series) -> dict[str, Any]:
+    dimensions = [{"Name": series.dimension, "Value": series.name}] if series.dimension else []
     return {
         "Id": name,
         "MetricStat": {
             "Metric": {
                 "Namespace": _NAMESPACES[series.dimension],
                 "MetricName": series.metric,
-                "Dimensions": [{"Name": series.dimension, "Value": series.name}],
+                "Dimensions": dimensions,
             },
             "Period": series.period_seconds,
             "Stat": series.statistic,

@@ -22,7 +22,7 @@ LAMBDA_MEMORY_MB = declare("lambda.memory.mb", MEMORY_MB, 1024, Group.DEPLOYMENT
 LAMBDA_TIMEOUT_SECONDS = declare("lambda.timeout.seconds", TIMEOUT_SECONDS, 300, Group.DEPLOYMENT, "The timeout of lambdas without their own property.", redeploy=True)
 LAMBDA_DISK_MB = declare("lambda.ephemeral.storage.mb", whole_number(512, 10_240), 2048, Group.DEPLOYMENT, "The disk of a lambda that keeps copies of tables' states, in MiB.", redeploy=True)
 TASK_DISK_GIB = declare("task.ephemeral.storage.gib", whole_number(21, 200), 50, Group.DEPLOYMENT, "The local disk of a task for spilling sorts and merges, in GiB.", redeploy=True)
-TRACING = declare("tracing", FLAG, True, Group.DEPLOYMENT, "Whether X-Ray traces lambdas.", redeploy=True)
+TRACING = declare("tracing", FLAG, False, Group.DEPLOYMENT, "Whether X-Ray traces lambdas, for 5 dollars a million runs.", redeploy=True)
 
 COMMITTER_MEMORY_MB = declare("statestore.committer.lambda.memory.mb", MEMORY_MB, 1769, Group.STATE, "Memory of the lambda that commits transactions, in MiB. 1769 MiB provide one vCPU.", redeploy=True)
 COMMITTER_TIMEOUT_SECONDS = declare("statestore.committer.lambda.timeout.seconds", TIMEOUT_SECONDS, 60, Group.STATE, "The timeout of the lambda that commits transactions.", redeploy=True)

@@ -69,7 +69,6 @@ _DEFAULTS = {
     OptionalStack.GARBAGE_COLLECTION,
     OptionalStack.SPLITTING,
     OptionalStack.QUERY,
-    OptionalStack.TABLE_METRICS,
     *(stack.option for system in systems() for stack in system.stacks if stack.is_default),
 }
 DEFAULT_STACKS = tuple(name for name in _STACKS if name in _DEFAULTS)
@@ -119,7 +118,7 @@ RESOURCE_TAGS = declare("tags", TAGS, (), Group.INSTANCE, "Tags for every AWS re
 
 VPC = declare("vpc", optional(text(100)), None, Group.DEPLOYMENT, "The id of the VPC that tasks run in.", redeploy=True)
 SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the subnets that tasks run in.", redeploy=True)
-NETWORK_ENDPOINTS = declare("network.interface.endpoints", FLAG, True, Group.DEPLOYMENT, "Whether a created network has interface endpoints, which cost about 58 dollars a month. false: tasks have public addresses, without ingress, and the platforms of bulk imports cannot be deployed.", redeploy=True)
+NETWORK_ENDPOINTS = declare("network.interface.endpoints", FLAG, False, Group.DEPLOYMENT, "Whether a created network has interface endpoints, which cost about 58 dollars a month. false: tasks have public addresses, without ingress, and bulk imports on EMR clusters and EKS cannot be deployed.", redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack and KeepLambdaWarmStack deploy nothing.", redeploy=True)

@@ -33,10 +33,13 @@ _DISK_GB_PER_CORE = 50
 
 
 class EmrServerlessStack(SystemStack):
-    """The application stops automatically, and starts with the next job."""
+    """The application stops automatically, and starts with the next job.
+
+    In a network without endpoints it would reach no logs and secrets, so it runs outside of the
+    network then, from where it reaches the services of its region.
+    """
 
     ingest_queue = "bulk_import_emr_serverless"
-    needs_endpoints = True
 
     def create(self, context: StackContext) -> None:
         deployment, network = context.deployment, context.network
@@ -89,8 +92,13 @@ class EmrServerlessStack(SystemStack):
                 memory=f"{cores * _GB_PER_CORE} GB",
                 disk=f"{cores * _DISK_GB_PER_CORE} GB",
             ),
-            network_configuration=of_application.NetworkConfigurationProperty(
-                subnet_ids=network.subnets, security_group_ids=[network.group.security_group_id]
+            network_configuration=(
+                None
+                if network.has_public_addresses
+                else of_application.NetworkConfigurationProperty(
+                    subnet_ids=network.subnets,
+                    security_group_ids=[network.group.security_group_id],
+                )
             ),
         )
 

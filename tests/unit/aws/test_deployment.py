@@ -65,6 +65,28 @@ def test_deployed_properties_are_those_of_the_latest_deployment_only() -> None:
     assert _deploy(deployed_values, {}, {}) == {"sleeper.id": "a", URL: "new"}
 
 
+ENDPOINTS = "sleeper.network.interface.endpoints"
+NETWORK = {"sleeper.id": "a", "sleeper.network.vpc.created": "vpc-1"}
+
+
+@pytest.mark.parametrize("recorded", [{}, {ENDPOINTS: "true"}])
+def test_a_new_default_does_not_change_the_network_of_an_instance(
+    recorded: Mapping[str, str],
+) -> None:
+    """Release 0.2.0 records nothing, and its default is true."""
+    folder, new = {"sleeper.id": "a"}, {**NETWORK, ENDPOINTS: "false"}
+    with pytest.raises(InvalidRequestError, match=f"property {ENDPOINTS} is not set, and the net"):
+        deployed_properties({**NETWORK, **recorded}, folder, folder, new)
+    for chosen in ("true", "false"):
+        after, deployed = {**folder, ENDPOINTS: chosen}, {**NETWORK, ENDPOINTS: chosen}
+        values = deployed_properties({**NETWORK, **recorded}, folder, after, deployed).values
+        assert values[ENDPOINTS] == chosen
+    # A first deployment, a repeated one, and one into a network of the user.
+    assert deployed_properties({}, {}, folder, new).values[ENDPOINTS] == "false"
+    assert deployed_properties(new, folder, folder, new).values[ENDPOINTS] == "false"
+    assert ENDPOINTS not in deployed_properties({}, {}, folder, {}).values
+
+
 def test_a_repeated_deployment_changes_nothing() -> None:
     once = _deploy({"sleeper.id": "a", GC: "99"}, {TASKS: "3"}, {TASKS: "4"})
     assert _deploy(once, {TASKS: "3"}, {TASKS: "4"}) == once

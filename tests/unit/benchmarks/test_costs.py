@@ -24,9 +24,15 @@ from benchmarks.billed_requests import (
     count_s3,
     count_sqs,
 )
-from benchmarks.costs import Prices, TaskSize, read_prices
+from benchmarks.costs import (
+    CLOUDWATCH_METRICS,
+    SQS_STANDARD,
+    Prices,
+    TaskSize,
+    read_prices,
+)
 from benchmarks.counting_proxy import Exchange, counting_proxy
-from benchmarks.idle import IdleParts, parts_of
+from benchmarks.idle import IdleParts, Runs, parts_of
 
 PRICES = Prices(
     "a list",
@@ -43,6 +49,9 @@ PRICES = Prices(
         S3_READS: 0.4,
         S3_WRITES: 5.0,
         SQS_REQUESTS: 0.5,
+        SQS_STANDARD: 0.4,
+        READ_UNITS: 0.1,
+        CLOUDWATCH_METRICS: 10.0,
     },
 )
 
@@ -61,12 +70,16 @@ def test_a_run_of_a_function_is_priced_by_memory_and_time() -> None:
     assert PRICES.function(2048, 0.5) == pytest.approx(0.2e-6 + 0.00001)
 
 
-def test_an_idle_month_has_schedules_polls_alarms_and_endpoints() -> None:
-    month = PRICES.idle_month(IdleParts(1_000_000, 50_000, 4_000_000, 3, 8), {S3_READS: 2})
-    assert month == pytest.approx(
+def test_an_idle_month_has_schedules_tables_polls_metrics_alarms_and_endpoints() -> None:
+    parts = IdleParts(
+        Runs(1_000_000, 50_000), Runs(100_000, 10_000), 1_000_000, 4_000_000, 250_000, 20_000, 3, 8
+    )
+    assert PRICES.idle_month(parts, {S3_READS: 2}) == pytest.approx(
         {
             "schedules": 0.2 + 0.5 + 0.8,
-            "polls of queues": 2.0,
+            "each table": 0.02 + 0.1 + 0.1 + 0.02,
+            "polls of queues": 0.4 + 2.0,
+            "the watch": 0.1 + 0.2,
             "alarms": 0.3,
             "interface endpoints": 8 * 7.3,
         }
@@ -165,15 +178,29 @@ def test_the_parts_of_an_idle_instance_are_counted_in_its_templates() -> None:
         arn = {"Fn::GetAtt": [function, "Arn"]}
         return resource("AWS::Events::Rule", ScheduleExpression=expression, Targets=[{"Arn": arn}])
 
+    def source(arn: Any) -> dict[str, Any]:
+        return resource("AWS::Lambda::EventSourceMapping", EventSourceArn=arn)
+
+    watched = {"functions": {"a": 5, "b": 0}, "throttled": ["b"], "tables": ["log"]}
+    values = {"SLEEPER_WATCHED": json.dumps(watched), "SLEEPER_WATCH_MINUTES": "10"}
+    variables = {"Variables": values}
     template = {
         "Resources": {
-            "FanOut": resource("AWS::Lambda::Function", MemorySize=1024),
-            "Start": resource("AWS::Lambda::Function", MemorySize=512),
-            "Collect": resource("AWS::Lambda::EventSourceMapping", EventSourceArn="the queue"),
-            "Stream": resource("AWS::Lambda::EventSourceMapping", EventSourceArn="the stream"),
-            "EachMinute": rule("Start", "rate(1 minute)"),
-            "EachHour": rule("FanOut", "rate(1 hour)"),
+            "FilesFanOut01234567": resource("AWS::Lambda::Function", MemorySize=1024),
+            "FilesHandler89ABCDEF": resource("AWS::Lambda::Function", MemorySize=2048),
+            "Start01234567": resource(
+                "AWS::Lambda::Function", MemorySize=512, Environment=variables
+            ),
+            "Queue": resource("AWS::SQS::Queue", FifoQueue=True, RedrivePolicy={}),
+            "OtherQueue": resource("AWS::SQS::Queue"),
+            "DeadLetters": resource("AWS::SQS::Queue"),
+            "Collect": source({"Fn::GetAtt": ["Queue", "Arn"]}),
+            "Split": source({"Fn::GetAtt": ["OtherQueue", "Arn"]}),
+            "Stream": source({"Ref": "the stream"}),
+            "EachMinute": rule("Start01234567", "rate(1 minute)"),
+            "EachHour": rule("FilesFanOut01234567", "rate(1 hour)"),
             "Alarm": resource("AWS::CloudWatch::Alarm"),
+            "Expression": resource("AWS::CloudWatch::Alarm", Metrics=[1, 2]),
             "Logs": resource(
                 "AWS::EC2::VPCEndpoint", VpcEndpointType="Interface", SubnetIds=["a", "b"]
             ),
@@ -181,8 +208,11 @@ def test_the_parts_of_an_idle_instance_are_counted_in_its_templates() -> None:
         }
     }
     parts = parts_of([template])
+    minutes, hours = 730 * 60, 730
+    assert parts.schedules == Runs(minutes + hours, pytest.approx(0.1 * (minutes / 2 + hours)))
     # The fan-out starts a function for the table.
-    assert parts.invocations_month == 730 * 60 + 730 * 2
-    assert parts.gb_seconds_month == pytest.approx(0.1 * (730 * 60 * 0.5 + 730 * 2 * 1))
-    assert parts.polls_month == 15 * 730 * 60
-    assert (parts.alarms, parts.endpoint_zones) == (1, 2)
+    assert parts.table == Runs(hours, pytest.approx(0.1 * hours * 2))
+    assert parts.polls_month == parts.fifo_polls_month == 15 * minutes
+    assert parts.metrics_month == hours * (1 + 3 + 1)
+    assert parts.counts_month == 6 * hours * 2
+    assert (parts.alarm_metrics, parts.endpoint_zones) == (3, 2)
