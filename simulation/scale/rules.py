@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sleeper.properties.declaration import Property
-from sleeper.properties.instance import ID
+from sleeper.properties.instance import DEFAULT_STACKS, ID, OPTIONAL_STACKS, OptionalStack
 from sleeper.properties.values import InstanceProperties, instance_properties
 from sleeper.retries import Backoff
 from sleeper.systems import load, queues
@@ -91,16 +91,19 @@ class Rules:
 
 
 def read_rules(values: Mapping[str, str] | None = None) -> Rules:
-    """Returns the rules of an instance with these properties. Synthesises it, which is slow."""
-    text = "".join(
-        f"{name}={value}\n" for name, value in {ID.name: "scale", **(values or {})}.items()
-    )
+    """Returns the rules of an instance with these properties. Synthesises it, which is slow.
+
+    It has the metrics of tables besides the default parts, because their price grows with tables.
+    """
+    parts = OPTIONAL_STACKS.kind.format((*DEFAULT_STACKS, OptionalStack.TABLE_METRICS))
+    values = {ID.name: "scale", OPTIONAL_STACKS.name: parts, **(values or {})}
+    text = "".join(f"{name}={value}\n" for name, value in values.items())
     with TemporaryDirectory() as folder:
         file = Path(folder) / "instance.properties"
         file.write_text(text)
         templates = synthesise(Path(folder) / "out", file).templates
     resources = _Resources([template["Resources"] for template in templates.values()])
-    properties = instance_properties({ID.name: "scale", **(values or {})})
+    properties = instance_properties(values)
     return Rules(
         queues=resources.queues(),
         schedules=resources.schedules(),
