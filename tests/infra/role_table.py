@@ -44,6 +44,7 @@ _FAN_OUT = RoleDescription("sends a message for each table")
 _START = RoleDescription("starts tasks of one kind in the instance's cluster, while messages wait")
 _EXECUTION = RoleDescription("pulls the image of a task, and writes its log")
 _SERVICE = RoleDescription("managed policies of AWS, for the service that runs the cluster")
+_STOP = RoleDescription("ends machines before what they use is deleted")
 _SUBMITTER = RoleDescription("submits bulk imports", _SUBMIT)
 _WATCHER = RoleDescription("records how bulk imports ended", _WATCH)
 _DRIVER = RoleDescription("imports files in bulk and commits them", _IMPORT)
@@ -127,12 +128,14 @@ ROLES: Mapping[str, RoleDescription] = {
     "Emr/ClustersNodeRole": _DRIVER,
     "Emr/ClustersServiceRole": _SERVICE,
     "Emr/StartRole": _SUBMITTER,
+    "Emr/StopRole": _STOP,
     "Emr/WatchRole": _WATCHER,
     "EmrServerless/Role": RoleDescription(
         "imports files in bulk; reads with Spark for adapters, and writes stashes with it",
         {*_IMPORT, *_STASH, "read rows", "read secrets", "stage rows of adapters"},
     ),
     "EmrServerless/StartRole": _SUBMITTER,
+    "EmrServerless/StopRole": _STOP,
     "EmrServerless/WatchRole": _WATCHER,
     "ExportQueues/FollowRole": RoleDescription(
         "captures exports, and advances the cursors of queues",
@@ -193,6 +196,7 @@ ROLES: Mapping[str, RoleDescription] = {
     ),
     "Metrics/MetricsHandlerRole": RoleDescription("reports metrics of tables"),
     "Metrics/MetricsFanOutRole": _FAN_OUT,
+    "Network/StopRole": _STOP,
     "PersistentEmr/PartsNodeRole": RoleDescription(
         "imports files in bulk and commits them, and takes the jobs itself",
         {*_IMPORT, "write runs of bulk imports"},
