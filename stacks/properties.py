@@ -1,17 +1,25 @@
-"""Custom resources that write the instance's properties and create its tables."""
+"""Custom resources that write the instance's properties and create its tables.
 
-from collections.abc import Sequence
+Many split points are an asset: a template has at most 1 MB, and the message of a custom resource
+less.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from sleeper.admin.instance_folder import TableDefinition
+from sleeper.admin.instance_folder import INLINE_POINTS_MAX, TableDefinition
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, RETAIN_INFRA
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     BIRTHMARK,
+    Permission,
     change_instance_properties,
     change_table_index,
     commit,
@@ -23,7 +31,7 @@ from stacks.deployment import Deployment
 
 _TIMEOUT_SECONDS = 300
 # One message describes a custom resource, and Lambda limits its size.
-_DEFINITION_BYTES_MAX = 200 * 1024
+_SCHEMA_BYTES_MAX = 200 * 1024
 
 
 class PropertiesStack(cdk.NestedStack):
@@ -63,14 +71,28 @@ class PropertiesStack(cdk.NestedStack):
                 "Protect": str(deployment.get(RETAIN_INFRA)).lower(),
             },
         )
-        define = self._make_definer(deployment)
+        points = {each.name: asset for each in tables if (asset := self._make_asset(each))}
+        define = self._make_definer(deployment, list(points.values()))
         for table in tables:
+            described = _described(table, points.get(table.name))
             defined = _resource(
-                self, f"Table-{table.name}", define, "Custom::SleeperTable", _described(table)
+                self, f"Table-{table.name}", define, "Custom::SleeperTable", described
             )
             defined.node.add_dependency(written)
 
-    def _make_definer(self, deployment: Deployment) -> lambda_.Function:
+    def _make_asset(self, table: TableDefinition) -> assets.Asset | None:
+        """Returns the split points as an object, if they are many."""
+        if len(table.split_points) <= INLINE_POINTS_MAX:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "splits.txt"
+            file.write_text(table.split_points, encoding="utf-8")
+            return assets.Asset(self, f"SplitPoints-{table.name}", path=str(file))
+
+    def _make_definer(
+        self, deployment: Deployment, points: Sequence[assets.Asset]
+    ) -> lambda_.Function:
+        own = [f"{each.bucket.bucket_arn}/{each.s3_object_key}" for each in points]
         return make_function(
             self,
             "Define",
@@ -81,6 +103,7 @@ class PropertiesStack(cdk.NestedStack):
                 *commit(deployment),
                 *change_table_index(deployment),
                 write_objects(deployment, BIRTHMARK),
+                *([Permission(("s3:GetObject",), own)] if own else ()),
             ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS),
         )
@@ -112,16 +135,22 @@ def _resource(
     )
 
 
-def _described(table: TableDefinition) -> dict[str, object]:
-    size = len((table.schema + table.split_points).encode())
-    if size > _DEFINITION_BYTES_MAX:
+def _described(table: TableDefinition, points: assets.Asset | None) -> dict[str, object]:
+    size = len(table.schema.encode())
+    if size > _SCHEMA_BYTES_MAX:
         raise InvalidRequestError(
-            f"table {table.name!r}: schema and split points have {size:,} bytes, and a "
-            f"deployment supports {_DEFINITION_BYTES_MAX:,}: use `sleeper table create`"
+            f"table {table.name!r}: the schema has {size:,} bytes, and a deployment supports "
+            f"{_SCHEMA_BYTES_MAX:,}: use `sleeper table create`"
         )
+    split_points: Mapping[str, object] = {"SplitPoints": table.split_points}
+    if points is not None:
+        split_points = {
+            "SplitPointsBucket": points.s3_bucket_name,
+            "SplitPointsKey": points.s3_object_key,
+        }
     return {
         "Name": table.name,
         "Schema": table.schema,
         "Settings": dict(table.settings),
-        "SplitPoints": table.split_points,
+        **split_points,
     }

@@ -1,11 +1,14 @@
 """Effects of properties on the templates, and properties that prevent a deployment."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from sleeper.errors import InvalidRequestError
 from tests.infra.synthesis import ROOT, Synthesis, synthesise
+
+_SCHEMA = '{"rowKeyFields": [{"name": "k", "type": "StringType"}]}'
 
 
 def _synthesise(tmp_path: Path, text: str, **context: str) -> Synthesis:
@@ -93,12 +96,21 @@ def test_a_folder_saved_from_an_instance_of_gchq_sleeper_synthesises(
         if name not in own and java_name != "table" and default != "null" and default[:2] != " +"
     ]
     text = "\n".join((*content, "sleeper.vpc=vpc-1", "sleeper.subnets=subnet-1"))
+    for i in range(8):  # inline, they would exceed a template
+        points = "".join(f"{n:0100}\n" for n in range(1900))
+        folder = tmp_path / "tables" / f"t{i}"
+        folder.mkdir(parents=True)
+        (folder / "schema.json").write_text(_SCHEMA)
+        (folder / "splits.txt").write_text(f"{points}x{i}\n")
     stacks = "IngestStack,EmrStudioStack,CompactionStack,GarbageCollectorStack,QueryStack"
     synthesis = _synthesise(tmp_path, f"{text}\nsleeper.optional.stacks={stacks}\n")
     (resource,) = synthesis.properties("Custom::SleeperProperties")
     assert resource["Set"]["sleeper.optional.stacks"] == stacks
     assert "written" not in resource["Set"].values()
     assert {"Ingest", "GarbageCollection", "Query"} <= set(synthesis.templates)
+    tables = synthesis.properties("Custom::SleeperTable")
+    assert len({each["SplitPointsKey"] for each in tables}) == 8
+    assert len(json.dumps(synthesis.templates["Properties"])) < 200_000
     assert "optional stack EmrStudioStack means nothing here" in capsys.readouterr().err
 
 

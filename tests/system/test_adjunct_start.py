@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from sleeper.adjunct.versions.folder import StoreFolder
 from sleeper.adjunct.versions.status import read_report
+from sleeper.opening import open_instance
 from tests.infra.creation_order import preceding
 from tests.servers.ministack import Ministack
 from tests.system.deployed import define_table, deploy, synthesise
@@ -39,11 +41,18 @@ def test_the_task_fills_its_stores_when_its_service_is_created(
     emulator: Ministack, emulator_environment: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "mine"
-    define_table(folder, "accounts", ACCOUNTS, "sleeper.table.rows=latest\n")
+    # So many that they are an asset of the deployment.
+    splits = range(-9 * 10**18, 9 * 10**18, 2 * 10**16)
+    define_table(folder, "accounts", ACCOUNTS, "sleeper.table.rows=latest\n", *map(str, splits))
     (folder / "instance.properties").write_text(INSTANCE)
     templates = synthesise(folder / "instance.properties", tmp_path / "out", lambda_platform="code")
     keep_what_precedes_the_service(templates)
     instance = deploy(emulator.client, templates)
+    with (
+        closing(open_instance("aws:Early")) as opened,
+        opened.table("accounts").state.reading() as state,
+    ):
+        assert len(list(state.partitions.leaves())) == len(splits) + 1
     definition = instance.client("ecs").describe_task_definition(
         taskDefinition="sleeper-early-adjunct-task"
     )["taskDefinition"]

@@ -47,6 +47,8 @@ from sleeper.properties.values import (
 from sleeper.schema.model import make_latest, schema_from_json, schema_to_json
 from sleeper.tables import check_table_name
 
+INLINE_POINTS_MAX = 16 * 1024
+"""A deployment puts split points with more characters into an object."""
 _ANY_ID = "00000000"
 # Other members of TableDefinition have these; a new table gets its own id.
 _OMITTED = (NAME.name, SCHEMA.name, SPLITS_FILE.name, TABLE_ID.name)

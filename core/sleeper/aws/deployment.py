@@ -9,7 +9,7 @@ import logging
 import os
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -221,7 +221,8 @@ def _define_table(request: CustomResourceRequest) -> None:
     instance = open_aws_instance(os.environ[INSTANCE_VARIABLE].removeprefix(AWS_PREFIX))
     try:
         before = _definition(request.before) if request.before else None
-        define_table(instance, _definition(request.properties), before)
+        definition = _definition(request.properties)
+        define_table(instance, _add_split_points(definition, request.properties), before)
     finally:
         instance.close()
 
@@ -234,3 +235,15 @@ def _definition(properties: Mapping[str, Any]) -> TableDefinition:
         properties.get("Settings", {}),
         properties.get("SplitPoints", ""),
     )
+
+
+def _add_split_points(
+    definition: TableDefinition, properties: Mapping[str, Any]
+) -> TableDefinition:
+    """Reads split points that are in an object, because they are many."""
+    if "SplitPointsKey" not in properties:
+        return definition
+    bucket, key = properties["SplitPointsBucket"], properties["SplitPointsKey"]
+    with translate_errors(f"split points of table {definition.name!r}, s3://{bucket}/{key}"):
+        found = aws_client("s3").get_object(Bucket=bucket, Key=key)
+        return replace(definition, split_points=found["Body"].read().decode())
