@@ -13,8 +13,12 @@ from sleeper.properties.deployed import (
     QUERY_RESULTS_QUEUE_URL,
     QUERY_TRACKER,
 )
-from sleeper.properties.deployment import QUERY_MEMORY_MB, QUERY_TIMEOUT_SECONDS
-from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX
+from sleeper.properties.deployment import (
+    QUERY_MEMORY_MB,
+    QUERY_TIMEOUT_SECONDS,
+    QUERY_WARM_MINUTES,
+)
+from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX, OptionalStack
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
@@ -29,12 +33,15 @@ from stacks.constructs.permissions import (
     send,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
 # A query of thousands of leaves must not exhaust the account's concurrency.
 _AT_ONCE_MAX = 100
 # The maximum retention of SQS.
 _QUEUE_DAYS_MAX = 14
+# It starts a container, which then has nothing to do.
+_NO_MESSAGES = {"Records": list[object]()}
 
 
 class QueryStack(cdk.NestedStack):
@@ -64,6 +71,12 @@ class QueryStack(cdk.NestedStack):
                 "Run": _receiver(deployment, "leaf_query", "run_leaf_query"),
             }.items()
         ]
+        if deployment.has(OptionalStack.KEEP_LAMBDA_WARM):
+            minutes = deployment.get(QUERY_WARM_MINUTES)
+            for function, name in zip(
+                self.functions, ("plan-query", "run-leaf-query"), strict=True
+            ):
+                start_every(function, deployment, minutes, f"keep-warm-{name}", _NO_MESSAGES)
 
 
 def _receiver(

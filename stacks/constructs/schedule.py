@@ -1,5 +1,7 @@
 """A rule that starts a function on a schedule."""
 
+from collections.abc import Mapping
+
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -15,9 +17,13 @@ _KEPT_MINUTES_MAX = 360
 
 
 def start_every(
-    function: lambda_.Function, deployment: Deployment, minutes: int, name: str
+    function: lambda_.Function,
+    deployment: Deployment,
+    minutes: int,
+    name: str,
+    event: Mapping[str, object] | None = None,
 ) -> None:
-    """Creates the rule, and records it for `sleeper pause`.
+    """Creates the rule, and records it for `sleeper pause`. `event` replaces that of the schedule.
 
     A failed run is retried unless the next is due soon. A throttled run is dropped when the next
     one is due. Otherwise Lambda would keep throttled runs for hours and then run hundreds at once,
@@ -35,7 +41,12 @@ def start_every(
         description=f"starts {function.node.id} of {deployment.id}",
         schedule=events.Schedule.rate(period),
         targets=[
-            targets.LambdaFunction(function, retry_attempts=retries, max_event_age=age_max),
+            targets.LambdaFunction(
+                function,
+                retry_attempts=retries,
+                max_event_age=age_max,
+                event=None if event is None else events.RuleTargetInput.from_object(event),
+            ),
         ],
     )
     resource = function.node.default_child

@@ -50,6 +50,11 @@ def test_a_query_is_planned_run_and_completed(aws: Lambda, table: TableRef) -> N
     assert sum(pq.read_metadata(path).num_rows for path in folder.iterdir()) == 40
 
 
+@pytest.mark.parametrize("handler", [functions.plan_query, functions.run_leaf_query])
+def test_a_run_that_keeps_a_container_warm_has_nothing_to_do(aws: Lambda, handler: Any) -> None:
+    assert aws.call(handler, {"Records": []}) == {"batchItemFailures": []}
+
+
 def test_a_poison_message_fails_and_the_batch_continues(aws: Lambda, table: TableRef) -> None:
     event = batch_of(messages_of("{", body("q1", regions=[]), groups=("", "")))
     assert failed(aws.call(functions.plan_query, event)) == []

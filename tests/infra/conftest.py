@@ -68,6 +68,9 @@ def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     folder = tmp_path_factory.mktemp("apis")
     file = folder / "instance.properties"
     stacks = "QueryStack,WebSocketQueryStack,RestApiStack,IngestStack,BulkExportStack,"
-    stacks += "ExportQueueStack"
-    file.write_text(f"sleeper.id=example\nsleeper.optional.stacks={stacks}\n")
+    stacks += "ExportQueueStack,KeepLambdaWarmStack"
+    file.write_text(
+        f"sleeper.id=example\nsleeper.optional.stacks={stacks}\n"
+        "sleeper.query.warm.lambda.period.minutes=7\n"
+    )
     return synthesise(folder / "out", file)

@@ -126,5 +126,19 @@ def test_the_urls_are_properties(apis: Synthesis) -> None:
     assert "/sleeper/tables" in json.dumps(places["sleeper.rest.api.add.table.url"])
 
 
+def test_functions_of_queries_are_kept_warm_if_chosen(apis: Synthesis, example: Synthesis) -> None:
+    rules = {p["Name"]: p for p in apis.properties("AWS::Events::Rule") if "warm" in p["Name"]}
+    assert set(rules) == {
+        "sleeper-example-keep-warm-plan-query",
+        "sleeper-example-keep-warm-run-leaf-query",
+    }
+    for rule in rules.values():
+        assert rule["ScheduleExpression"] == "rate(7 minutes)"
+        assert json.loads(rule["Targets"][0]["Input"]) == {"Records": []}
+    (resource,) = apis.properties("Custom::SleeperProperties")
+    assert set(rules) <= set(resource["Deployed"]["sleeper.schedule.rules"].split(","))
+    assert not any("warm" in p["Name"] for p in example.properties("AWS::Events::Rule"))
+
+
 def test_an_instance_has_no_api_by_default(example: Synthesis) -> None:
     assert example.properties(ROUTE) == []

@@ -41,6 +41,7 @@ SPLITTING_TIMEOUT_SECONDS = declare("partition.splitting.timeout.seconds", TIMEO
 
 QUERY_MEMORY_MB = declare("query.processor.memory.mb", MEMORY_MB, 3008, Group.QUERY, "Memory of the lambdas that plan and run queries, in MiB.", redeploy=True)
 QUERY_TIMEOUT_SECONDS = declare("query.processor.timeout.seconds", TIMEOUT_SECONDS, 900, Group.QUERY, "The timeout of lambdas that plan or run queries.", redeploy=True)
+QUERY_WARM_MINUTES = declare("query.warm.lambda.period.minutes", whole_number(1, 60), 5, Group.QUERY, "The period in which KeepLambdaWarmStack runs the lambdas that plan and run queries, so that one container of each stays warm. Lambda keeps an idle one for 5 to 15 minutes.", redeploy=True)
 API_REQUESTS_PER_SECOND_MAX = declare("query.api.requests.per.second.max", whole_number(1, 10_000), 50, Group.QUERY, "The rate limit of the HTTP API and of the WebSocket, in requests per second.", redeploy=True)
 API_BURST_MAX = declare("query.api.burst.max", whole_number(1, 5_000), 100, Group.QUERY, "The burst limit of the HTTP API and of the WebSocket, in requests.", redeploy=True)
 

@@ -59,7 +59,7 @@ _STACKS = _list_stacks()
 FORMER_NAMES = {"GarbageCollectionStack": OptionalStack.GARBAGE_COLLECTION}
 """Names in property files of instances that were deployed before."""
 
-IGNORED_STACKS = frozenset({OptionalStack.EMR_STUDIO, OptionalStack.KEEP_LAMBDA_WARM})
+IGNORED_STACKS = frozenset({OptionalStack.EMR_STUDIO})
 """Stacks that are accepted and deploy nothing."""
 
 _DEFAULTS = {
@@ -121,7 +121,7 @@ SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the 
 NETWORK_ENDPOINTS = declare("network.interface.endpoints", FLAG, False, Group.DEPLOYMENT, "Whether a created network has interface endpoints, which cost about 58 dollars a month. false: tasks have public addresses, without ingress, and bulk imports on EMR clusters and EKS cannot be deployed.", redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack and KeepLambdaWarmStack deploy nothing.", redeploy=True)
+OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack deploys nothing.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables are retained when the stack is deleted.", redeploy=True)
 TERMINATION_PROTECTION = declare("termination.protection", FLAG, True, Group.DEPLOYMENT, "Whether CloudFormation refuses to delete the stack. To destroy an instance, deploy it with false first.", redeploy=True)
 QUEUE_ALARM_MINUTES = declare("queue.alarm.minutes", whole_number(1), 60, Group.DEPLOYMENT, "The minutes that a message may wait in a queue before the alarm messages-late.", redeploy=True)

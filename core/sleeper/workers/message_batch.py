@@ -126,6 +126,9 @@ def _process(
     name: QueueName,
     run_message: Callable[[Message], None],
 ) -> Failures:
+    if event.get("Records") == []:
+        # A run that only keeps a container warm. Powertools refuses it.
+        return {"batchItemFailures": []}
     queue, timer = instance.jobs.queue(name), MessageTimer()
 
     def run_record(record: SQSRecord) -> None:

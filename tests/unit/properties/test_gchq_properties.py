@@ -98,10 +98,9 @@ def test_exactly_the_stack_names_of_gchq_sleeper_are_accepted() -> None:
 
 
 def test_stacks_without_effect_cause_a_warning() -> None:
-    names = "IngestStack,EmrStudioStack,KeepLambdaWarmStack"
+    names = "IngestStack,EmrStudioStack"
     assert instance_properties({OPTIONAL_STACKS.name: names}).warnings() == (
         "optional stack EmrStudioStack means nothing here, and is ignored",
-        "optional stack KeepLambdaWarmStack means nothing here, and is ignored",
     )
 
 
