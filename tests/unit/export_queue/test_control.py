@@ -19,6 +19,8 @@ from sleeper.export_queue.control import (
 )
 from sleeper.export_queue.definition import ExporterSettings
 from sleeper.export_queue.listings import QueueState, describe_status, gather_export_queues
+from sleeper.export_queue.progress import ExportWatch
+from sleeper.export_queue.queue_worker import drain_now
 from sleeper.export_queue.store import NewDeadLetter, NewItem, Position, open_export_store
 from sleeper.instance import Instance
 from tests.unit.export_queue.receiver import create_queue, define_queue
@@ -49,6 +51,27 @@ def test_the_status_of_a_queue_counts_what_it_has(instance: Instance, table: sle
     assert status.pending_bytes > 0
     assert status.oldest_ms is not None
     assert before_ms <= status.oldest_ms <= instance.clock()
+
+
+def test_the_lag_has_existing_rows_and_no_upkeep(instance: Instance, table: sleeper.Table) -> None:
+    for rows in (rows_of(a=1), rows_of(b=2)):
+        table.ingest(rows)
+    create(instance, table, existing_rows=True)
+    assert (queue_status(instance, "q").lag, queue_status(instance, "q").pending) == (1, 0)
+    assert drain_now(instance, "q").exports == 2
+    watch = ExportWatch(instance)
+    assert not watch.look().is_busy
+    table.compact(full=True)
+    with table._instance.table("words").state.reading() as state:
+        newest = state.number
+    (listed,) = gather_export_queues(instance)
+    assert (listed.lag, listed.uncaptured_ms) == (0, None)
+    # The position passes the upkeep, so that the log can be trimmed.
+    assert open_export_store(instance).find("q").position < Position(newest)
+    assert watch.look().is_busy
+    capture_exports(instance, "q")
+    assert not watch.look().is_busy
+    assert open_export_store(instance).find("q").position == Position(newest)
 
 
 def test_the_status_says_that_nothing_is_captured_because_too_much_is_pending(
