@@ -10,7 +10,7 @@ from stacks.constructs.acknowledged import acknowledge_resource
 from stacks.constructs.permissions import Permission
 
 # Services that assume a role for an account: only for this account.
-_SAY_FOR_WHOM = {"ecs-tasks", "states"}
+_SAY_FOR_WHOM = {"ecs-tasks", "elasticmapreduce", "emr-serverless", "pods.eks", "states"}
 
 
 def make_role(
@@ -22,15 +22,23 @@ def make_role(
     source_arn: str | None = None,
 ) -> iam.Role:
     """Returns a role for a service such as `lambda`, of one resource of it if that is given."""
-    principal: iam.IPrincipal = iam.ServicePrincipal(f"{service}.amazonaws.com")
-    if service in _SAY_FOR_WHOM:
-        source: dict[str, object] = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
-        if source_arn is not None:
-            source["ArnEquals"] = {"aws:SourceArn": source_arn}
-        principal = iam.PrincipalWithConditions(principal, source)
-    role = iam.Role(scope, construct_id, assumed_by=principal)
+    role = iam.Role(scope, construct_id, assumed_by=service_principal(service, source_arn))
     allow(role, permissions)
     return role
+
+
+def service_principal(service: str, source_arn: str | None = None) -> iam.IPrincipal:
+    """Returns a service, as far as it acts for this account, and for the resource if one is given.
+
+    A service that does not tell for whom it acts is not limited.
+    """
+    principal = iam.ServicePrincipal(f"{service}.amazonaws.com")
+    if service not in _SAY_FOR_WHOM:
+        return principal
+    source: dict[str, object] = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
+    if source_arn is not None:
+        source["ArnEquals"] = {"aws:SourceArn": source_arn}
+    return iam.PrincipalWithConditions(principal, source)
 
 
 def allow(grantee: iam.Role | iam.Policy, permissions: Iterable[Permission]) -> None:

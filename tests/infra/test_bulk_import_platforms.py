@@ -110,6 +110,18 @@ def test_a_role_of_step_functions_serves_one_state_machine(platforms: Synthesis)
     assert sources == {f'{stem}"]]}}', f'{stem}-setup"]]}}'}
 
 
+@pytest.mark.parametrize("service", ["elasticmapreduce", "emr-serverless", "pods.eks"])
+def test_roles_of_platforms_are_limited_to_the_account(platforms: Synthesis, service: str) -> None:
+    trusts = [
+        statement
+        for _, statement in platforms.statements()
+        if statement.get("Principal") == {"Service": f"{service}.amazonaws.com"}
+    ]
+    here = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert trusts
+    assert all(statement["Condition"] == here for statement in trusts)
+
+
 @pytest.mark.parametrize("concern", ["EmrServerless", "Emr", "Eks"])
 def test_the_watcher_may_describe_and_the_starter_may_start_runs(
     platforms: Synthesis, concern: str

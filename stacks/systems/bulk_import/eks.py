@@ -13,7 +13,7 @@ from sleeper.properties.deployed import EKS_IMAGE, EKS_STATE_MACHINE
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.function import make_log_group
 from stacks.constructs.permissions import Permission
-from stacks.constructs.role import make_role
+from stacks.constructs.role import make_role, service_principal
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack
@@ -119,8 +119,7 @@ class EksStack(SystemStack):
         assert pods.assume_role_policy is not None
         pods.assume_role_policy.add_statements(
             iam.PolicyStatement(
-                actions=["sts:TagSession"],
-                principals=[iam.ServicePrincipal("pods.eks.amazonaws.com")],
+                actions=["sts:TagSession"], principals=[service_principal("pods.eks")]
             )
         )
         CfnPodIdentityAssociation(
