@@ -19,6 +19,7 @@ from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.deployed import NETWORK_VPC
 from sleeper.properties.instance import (
     ACCOUNT,
+    NETWORK_ENDPOINTS,
     REGION,
     RESOURCE_TAGS,
     SUBNETS,
@@ -154,6 +155,25 @@ def remove_deployed(values: Mapping[str, str]) -> dict[str, str]:
         # With these set, the next deployment would delete the network that it created.
         written |= {VPC.name, SUBNETS.name}
     return {name: value for name, value in values.items() if name not in written}
+
+
+def check_kept_network(
+    current: Mapping[str, str], after: Mapping[str, str], *, has_endpoints: bool
+) -> None:
+    """Raises InvalidRequestError if a new default would change the network of an instance.
+
+    `current` are the properties of the deployed instance, `after` those of the folder.
+    """
+    name = NETWORK_ENDPOINTS.name
+    if name in after or NETWORK_VPC.name not in current:
+        return
+    # Release 0.2.0 does not record it, and its default is true.
+    former = NETWORK_ENDPOINTS.parse(current.get(name) or "true")
+    if former != has_endpoints:
+        raise InvalidRequestError(
+            f"property {name} is not set, and the network was deployed with {str(former).lower()}: "
+            f"set it in the folder (expected {str(former).lower()}, to keep the network)"
+        )
 
 
 def _add_tags(values: dict[str, str], tags_file: Path) -> dict[str, str]:

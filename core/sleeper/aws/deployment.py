@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from sleeper import INSTANCE_VARIABLE
-from sleeper.admin.instance_folder import TableDefinition
+from sleeper.admin.instance_folder import TableDefinition, check_kept_network
 from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table, parse_split_points, set_online
 from sleeper.aws.clients import aws_client, describe_bucket
@@ -24,7 +24,6 @@ from sleeper.aws.instance import CONFIG_BUCKET_VARIABLE, open_aws_instance
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
-from sleeper.properties.deployed import NETWORK_VPC
 from sleeper.properties.instance import NETWORK_ENDPOINTS
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64
@@ -126,26 +125,12 @@ def deployed_properties(
 
     Those that a deployment sets are replaced by `deployed`. InvalidRequestError names a wrong one.
     """
-    _check_network(current, after, deployed)
+    if NETWORK_ENDPOINTS.name in deployed:
+        has_endpoints = NETWORK_ENDPOINTS.parse(deployed[NETWORK_ENDPOINTS.name])
+        check_kept_network(current, after, has_endpoints=has_endpoints)
     written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
     kept = {name: value for name, value in current.items() if name not in written}
     return instance_properties({**kept, **_changes(before, after), **deployed})
-
-
-def _check_network(
-    current: Mapping[str, str], after: Mapping[str, str], deployed: Mapping[str, str]
-) -> None:
-    """Raises InvalidRequestError if a new default would change the network of an instance."""
-    name = NETWORK_ENDPOINTS.name
-    if name in after or name not in deployed or NETWORK_VPC.name not in current:
-        return
-    # Release 0.2.0 does not record it, and its default is true.
-    former = NETWORK_ENDPOINTS.parse(current.get(name) or "true")
-    if former != NETWORK_ENDPOINTS.parse(deployed[name]):
-        raise InvalidRequestError(
-            f"property {name} is not set, and the network was deployed with {str(former).lower()}: "
-            f"set it in the folder (expected {str(former).lower()}, to keep the network)"
-        )
 
 
 def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:

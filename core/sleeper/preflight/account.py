@@ -5,12 +5,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sleeper.errors import SleeperError
+from sleeper.admin.instance_folder import check_kept_network
+from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.preflight.finding import Finding, error, passed, warning
 from sleeper.preflight.folder import task_sizes
 from sleeper.properties.declaration import INSTANCE_PROPERTIES
 from sleeper.properties.deployment import COMMITTER_CONCURRENCY_RESERVED, SERVERLESS_CORES_MAX
-from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, SUBNETS, VPC
+from sleeper.properties.instance import (
+    ACCOUNT,
+    ID,
+    NETWORK_ENDPOINTS,
+    OPTIONAL_STACKS,
+    REGION,
+    SUBNETS,
+    VPC,
+)
 from sleeper.properties.values import InstanceProperties
 from sleeper.systems import systems
 
@@ -67,6 +76,10 @@ class Account(Protocol):
 
     def lacks(self, service: str) -> bool:
         """Returns whether the region lacks the service (its name in boto3)."""
+        ...
+
+    def deployed_properties(self, instance_id: str) -> Mapping[str, str] | None:
+        """Returns the properties of the deployed instance; None if there is none."""
         ...
 
 
@@ -199,6 +212,14 @@ def _check_network(properties: InstanceProperties, account: Account) -> Iterator
     networks = account.networks(subnets)
     if vpc:
         yield from _check_given(vpc, subnets, networks)
+        return
+    current = account.deployed_properties(properties.get(ID))
+    if current is not None:
+        try:
+            has_endpoints = properties.get(NETWORK_ENDPOINTS)
+            check_kept_network(current, properties.values, has_endpoints=has_endpoints)
+        except InvalidRequestError as refusal:
+            yield error("network", str(refusal))
         return
     quota = account.quota(VPCS)
     if len(networks.addresses) >= quota:

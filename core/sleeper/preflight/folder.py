@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 from sleeper.admin.instance_folder import INLINE_POINTS_MAX, InstanceFolder
-from sleeper.preflight.finding import Finding, error, passed
+from sleeper.preflight.finding import Finding, error, passed, warning
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, Property
-from sleeper.properties.instance import NETWORK_ENDPOINTS, SUBNETS, VPC
+from sleeper.properties.instance import ERRORS_EMAIL, NETWORK_ENDPOINTS, SUBNETS, VPC
 from sleeper.properties.values import InstanceProperties
 
 _CPU, _MEMORY = ".cpu", ".memory.mb"
@@ -34,6 +34,7 @@ def check_folder(folder: InstanceFolder) -> list[Finding]:
         *_check_tasks(folder.properties),
         *_check_network(folder.properties),
         *_check_tables(folder),
+        *_check_mail(folder.properties),
     ]
 
 
@@ -83,6 +84,14 @@ def _check_network(properties: InstanceProperties) -> Iterator[Finding]:
     else:
         way = "interface endpoints" if properties.get(NETWORK_ENDPOINTS) else "public addresses"
         yield passed("network", f"the deployment makes one, whose tasks use {way}")
+
+
+def _check_mail(properties: InstanceProperties) -> Iterator[Finding]:
+    address = properties.get(ERRORS_EMAIL)
+    if address:
+        yield passed("alarms", f"mail to {address}")
+    else:
+        yield warning("alarms", f"nobody receives them: set {ERRORS_EMAIL.name}")
 
 
 def _check_tables(folder: InstanceFolder) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ class DescribedAccount:
     subnets: dict[str, str] = field(default_factory=dict)
     with_route: frozenset[str] = frozenset()
     missing: set[str] = field(default_factory=set)
+    deployed: dict[str, dict[str, str]] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
 
     def identity(self) -> tuple[str, str]:
@@ -56,6 +57,9 @@ class DescribedAccount:
 
     def lacks(self, service: str) -> bool:
         return service in self.missing
+
+    def deployed_properties(self, instance_id: str) -> dict[str, str] | None:
+        return self.deployed.get(instance_id)
 
     def _refuse(self, name: str) -> None:
         if name in self.denied:
@@ -172,3 +176,18 @@ def test_a_check_that_fails_does_not_hide_others() -> None:
 
     account = Broken(bootstrap=None)
     assert [level for level, _ in problems(account)] == [Level.ERROR, Level.WARNING]
+
+
+def test_a_new_default_of_the_network_of_a_deployed_instance_is_an_error() -> None:
+    """The deployment would refuse it too, after some minutes."""
+    account = DescribedAccount(deployed={"a": {"sleeper.network.vpc.created": "vpc-2"}})
+
+    def network(**values: str) -> list[Level]:
+        names = {f"sleeper.{name.replace('_', '.')}": value for name, value in values.items()}
+        found = check_account(instance_properties({"sleeper.id": "a", **names}), account)
+        return [each.level for each in found if each.check == "network"]
+
+    assert network() == [Level.ERROR]
+    assert network(network_interface_endpoints="true") == []
+    assert network(network_interface_endpoints="false") == []
+    assert network(id="b") == []

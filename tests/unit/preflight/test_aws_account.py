@@ -46,6 +46,17 @@ def test_regions_of_services(account: AwsAccount) -> None:
     assert not account.lacks("a-service-of-tomorrow")
 
 
+def test_the_properties_of_the_deployed_instance(account: AwsAccount) -> None:
+    assert account.deployed_properties("a") is None
+    client = boto3.client("s3")
+    place = {"LocationConstraint": "eu-west-2"}
+    bucket = "sleeper-a-config-123456789012"
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration=place)
+    assert account.deployed_properties("a") is None
+    client.put_object(Bucket=bucket, Key="instance.properties", Body=b"sleeper.id=a")
+    assert account.deployed_properties("a") == {"sleeper.id": "a"}
+
+
 def test_networks_and_routes(account: AwsAccount) -> None:
     client = boto3.client("ec2")
     vpc = client.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]

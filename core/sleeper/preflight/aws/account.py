@@ -1,11 +1,12 @@
 """The account of the credentials, as the preflight asks about it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import boto3
 
-from sleeper.aws.clients import aws_client
+from sleeper.aws.clients import aws_client, config_bucket_name
+from sleeper.aws.config_bucket import INSTANCE_FILE
 from sleeper.aws.errors import translate_errors
 from sleeper.preflight.account import (
     CONCURRENCY,
@@ -14,6 +15,7 @@ from sleeper.preflight.account import (
     VPCS,
     Networks,
 )
+from sleeper.properties.java_text import read_properties_text
 
 _BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 # The service and the code of a quota at Service Quotas, which shows the default of Lambda's also
@@ -80,6 +82,15 @@ class AwsAccount:
         regions = session.get_available_regions(service, partition_name=partition)
         # The client's list is empty for services that are everywhere, or too new for it.
         return bool(regions) and region not in regions
+
+    def deployed_properties(self, instance_id: str) -> Mapping[str, str] | None:
+        bucket, client = config_bucket_name(instance_id), aws_client("s3")
+        with translate_errors(f"the properties of instance {instance_id}"):
+            try:
+                found = client.get_object(Bucket=bucket, Key=INSTANCE_FILE)
+            except (client.exceptions.NoSuchBucket, client.exceptions.NoSuchKey):
+                return None
+            return read_properties_text(found["Body"].read().decode())
 
 
 def _pages(client: Any, operation: str, member: str, **arguments: Any) -> list[dict[str, Any]]:
