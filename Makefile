@@ -22,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth preflight deploy destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth preflight deploy adopt destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -113,6 +113,11 @@ preflight: install ## Check that instance, the account and this machine before a
 
 deploy: preflight ## Deploy that instance to AWS (needs credentials and Docker)
 	@$(cdk) deploy --all $(folder)
+
+adopt: preflight ## Deploy it with the buckets and tables that a destroyed instance or a removed part left
+	@account=$$($(python) -m tools.adopt --account) && $(cdk) synth --quiet $(folder) -c account=$$account
+	@$(python) -m tools.adopt cdk.out
+	@$(cdk) deploy --all --app cdk.out --import-existing-resources
 
 destroy: install ## Destroy that instance, except for data that its properties retain
 	@$(cdk) destroy --all $(folder)

@@ -3,7 +3,8 @@
     cdk deploy --all -c instance=path/to/instance.properties
 
 `-c id=`, `-c vpc=`, `-c subnets=` (comma-separated) and `-c email=` override the file, and
-suffice without one. The app does not call AWS.
+suffice without one. `-c account=` makes the names of buckets plain texts, by which CloudFormation
+can import them. The app does not call AWS.
 """
 
 import sys
@@ -55,6 +56,7 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
         f"sleeper-{instance_id.lower().replace('.', '-')}",
         folder=folder,
         code_platform=platform,
+        account=app.node.try_get_context("account"),
         description=f"The Sleeper instance {instance_id}",
         termination_protection=properties.get(TERMINATION_PROTECTION),
         env=cdk.Environment(account=properties.get(ACCOUNT), region=properties.get(REGION)),

@@ -18,6 +18,8 @@ from sleeper.properties.values import InstanceProperties
 
 T = TypeVar("T")
 
+INSTANCE_TAG = "sleeper-instance"
+"""The tag of lasting buckets and tables, by which `tools/adopt.py` knows them again."""
 _ARN = f"arn:{cdk.Aws.PARTITION}"
 _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 
@@ -26,6 +28,8 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
+    `account` is the number of the account, or what CloudFormation resolves to it.
+
     Stacks add the addresses of their resources to `deployed`, and the resources that they create to
     `functions` (by name), `schedules` (the minutes between the runs of functions, by their name
     after the prefix), `queues`, `alarms` (by name), `task_kinds` and `lasting_tables`.
@@ -33,6 +37,7 @@ class Deployment:
 
     properties: InstanceProperties
     code: assets.Asset
+    account: str = cdk.Aws.ACCOUNT_ID
     deployed: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     schedules: dict[str, int] = field(default_factory=dict)
@@ -72,7 +77,7 @@ class Deployment:
         return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
-        return self.name(f"{bucket.name}-{cdk.Aws.ACCOUNT_ID}")
+        return self.name(f"{bucket.name}-{self.account}")
 
     def table_name(self, table: DeployedTable) -> str:
         return f"sleeper-{self.id}-{table.name}"

@@ -50,12 +50,14 @@ class InstanceStack(cdk.Stack):
         *,
         folder: InstanceFolder,
         code_platform: str,
+        account: str | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(scope, construct_id, **settings)
         properties = folder.properties
         processor = properties.get(LAMBDA_CPU_ARCHITECTURE)
-        deployment = Deployment(properties, make_code(self, code_platform, processor))
+        code = make_code(self, code_platform, processor)
+        deployment = Deployment(properties, code, account or cdk.Aws.ACCOUNT_ID)
         TableIndexStack(self, "TableIndex", deployment=deployment)
         storage = StorageStack(self, "Storage", deployment=deployment)
         alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic

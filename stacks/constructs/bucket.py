@@ -7,7 +7,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import DeployedBucket
 from stacks.constructs.acknowledged import acknowledge
-from stacks.deployment import Deployment
+from stacks.deployment import INSTANCE_TAG, Deployment
 
 _UNFINISHED_UPLOAD = cdk.Duration.days(7)
 _EMPTYING = cdk.Duration.minutes(16)
@@ -46,6 +46,8 @@ def make_bucket(
         lifecycle_rules=_rules(versioned, expires_days, expires_prefix),
         removal_policy=removal_policy,
     )
+    if bucket.lasting:
+        cdk.Tags.of(made).add(INSTANCE_TAG, deployment.id)
     if removal_policy is cdk.RemovalPolicy.DESTROY:
         cdk.CustomResource(
             made,

@@ -6,7 +6,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import TIME_TO_LIVE, DeployedTable, Key
 from stacks.constructs.acknowledged import acknowledge
-from stacks.deployment import Deployment
+from stacks.deployment import INSTANCE_TAG, Deployment
 
 _TYPES = {"S": dynamodb.AttributeType.STRING, "N": dynamodb.AttributeType.NUMBER}
 
@@ -49,6 +49,7 @@ def make_table(
             ),
         )
     if table.lasting:
+        cdk.Tags.of(made).add(INSTANCE_TAG, deployment.id)
         deployment.lasting_tables.append(table)
     else:
         acknowledge(made, "DDB3", "its items expire, or can be rebuilt from the log")

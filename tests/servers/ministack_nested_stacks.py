@@ -1,11 +1,11 @@
-"""Deletes nested stacks and imports their resources as CloudFormation does.
+"""Deletes nested stacks, imports their resources and finds stacks by them, as CloudFormation does.
 
 Without this, ministack deletes what a template of a nested stack retains, ignores failures there,
 and imports into the outermost stack only. Run by ministack's own Python, as `ministack_program` is.
 
-A bucket that has objects and a cluster that has tasks are not deleted. An existing bucket or table
-is not created again. A change set with ImportExistingResources imports it, if its name is a text,
-its template retains it, and no stack has it.
+Buckets get their tags. A bucket with objects and a cluster with tasks are not deleted. An existing
+bucket or table is not created again. A change set with ImportExistingResources imports it, if its
+name is a text, its template retains it, and no stack has it.
 """
 
 import importlib
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 _CloudFormation: Any = importlib.import_module("ministack.services.cloudformation")
+_handlers: Any = importlib.import_module("ministack.services.cloudformation.handlers")
 _engine: Any = importlib.import_module("ministack.services.cloudformation.engine")
 _provisioners: Any = importlib.import_module("ministack.services.cloudformation.provisioners")
 _stacks: Any = importlib.import_module("ministack.services.cloudformation.stacks")
@@ -31,6 +32,20 @@ def install() -> None:
         handlers[kind]["delete"] = _checked(check, handlers[kind]["delete"])
     create = _provisioners._provision_resource
     _provisioners._provision_resource = lambda *arguments: _create_or_import(create, *arguments)
+
+    describe = _handlers._ACTION_HANDLERS["DescribeStackResources"]
+    _handlers._ACTION_HANDLERS["DescribeStackResources"] = lambda parameters: describe(
+        _with_stack(parameters)
+    )
+
+
+def _with_stack(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Adds the name of the stack that has a resource, if the request has only the resource's."""
+    name = parameters.get("PhysicalResourceId")
+    for stack_name, stack in _CloudFormation._stacks.items():
+        if name and _has(stack, name[0] if isinstance(name, list) else name):
+            return {**parameters, "StackName": [stack_name]}
+    return parameters
 
 
 def _delete_nested_stack(physical_id: str, _: Any) -> None:
@@ -100,7 +115,11 @@ def _create_or_import(
     name = properties.get(_NAMES.get(kind, ""))
     existing = {"AWS::S3::Bucket": _s3._buckets, "AWS::DynamoDB::Table": _dynamodb._tables}
     if kind not in existing or name not in existing[kind]:
-        return create(kind, logical_id, properties, stack_name)
+        made = create(kind, logical_id, properties, stack_name)
+        if kind == "AWS::S3::Bucket":
+            tags = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())}
+            _s3._bucket_tags[name] = {**tags, "aws:cloudformation:stack-name": stack_name}
+        return made
     stack = _CloudFormation._stacks[stack_name]
     declared = stack["_template"]["Resources"][logical_id]["Properties"][_NAMES[kind]]
     may_import = _is_importing(stack) and _is_retained(stack["_template"], logical_id)
@@ -120,8 +139,8 @@ def _is_importing(stack: dict[str, Any]) -> bool:
 
 
 def _is_owned(name: str) -> bool:
-    return any(
-        resource["PhysicalResourceId"] == name
-        for stack in _CloudFormation._stacks.values()
-        for resource in stack["_resources"].values()
-    )
+    return any(_has(stack, name) for stack in _CloudFormation._stacks.values())
+
+
+def _has(stack: dict[str, Any], name: str) -> bool:
+    return any(each["PhysicalResourceId"] == name for each in stack["_resources"].values())

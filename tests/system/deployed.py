@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,8 @@ def deployed(
         destroy(instance)
 
 
-def deploy(client: Client, output: Path) -> DeployedInstance:
-    """Creates or updates the stack of a folder of templates."""
+def deploy(client: Client, output: Path, *, adopts: bool = False) -> DeployedInstance:
+    """Creates or updates the stack of a folder of templates. Imports what exists if it `adopts`."""
     _bootstrap(client)
     (template,) = (p for p in output.glob("*.template.json") if ".nested." not in p.name)
     name = template.name.removesuffix(".template.json")
@@ -159,6 +160,9 @@ def deploy(client: Client, output: Path) -> DeployedInstance:
     do, waiter = formation.create_stack, "stack_create_complete"
     if _exists(formation, name):
         do, waiter = formation.update_stack, "stack_update_complete"
+    if adopts:
+        kind = "CREATE" if waiter == "stack_create_complete" else "UPDATE"
+        do = partial(_execute_importing, formation, kind)
     do(StackName=name, TemplateURL=where[template.name], Capabilities=["CAPABILITY_NAMED_IAM"])
     try:
         config = {"Delay": _POLL_SECONDS, "MaxAttempts": _POLLS_MAX}
@@ -168,6 +172,15 @@ def deploy(client: Client, output: Path) -> DeployedInstance:
     (stack,) = formation.describe_stacks(StackName=name)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
     return DeployedInstance(name, outputs, client)
+
+
+def _execute_importing(formation: Any, kind: str, **template: Any) -> None:
+    """Creates and executes a change set, as `cdk deploy --import-existing-resources` does."""
+    names = {"StackName": template["StackName"], "ChangeSetName": "adopt"}
+    options = {"ImportExistingResources": True, "IncludeNestedStacks": True}
+    formation.create_change_set(**{**names, **template, **options}, ChangeSetType=kind)
+    formation.get_waiter("change_set_create_complete").wait(**names)
+    formation.execute_change_set(**names)
 
 
 def destroy(instance: DeployedInstance) -> None:
