@@ -98,9 +98,7 @@ class SnapshotQueries(VersionReader):
 
     def check_has_rows(self) -> None:
         """Raises InvalidRequestError if the table has no rows to read at the version."""
-        row = self._find_row(self.version)
-        is_held = expired_fault(self.version, row) is not None  # or it would not be readable
-        if not is_held and (fault := missing_fault(row)):
+        if fault := missing_fault(self._find_row(self.version)):
             raise InvalidRequestError(fault)
 
     def _find_row(self, version: int) -> tuple[int, int, int, int] | None:

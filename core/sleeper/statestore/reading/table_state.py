@@ -48,8 +48,8 @@ class TableState:
     newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and
     `collection` query the newest state.
 
-    A version below the horizon, or in an expired version of a snapshot table, is readable if one of
-    the holds (`held`) keeps it.
+    A version below the horizon is readable if one of the holds (`held`) is at or below it. One in
+    an expired version of a snapshot table is not.
 
     InvalidRequestError if the version is not readable, or not reached yet, or the time is before
     that of the oldest readable version; NotFoundError if the table was not initialised.
@@ -102,17 +102,13 @@ class TableState:
             is_complete = self.version >= max(self.forgotten_below, 1)
             if not is_complete or not self._is_held(self.version):
                 raise InvalidRequestError(self._passed_fault(self.version))
-        fault = self._find_expiry_fault(self.version)
-        if fault is not None and not self._is_held(self.version):
+        # A hold keeps the files of a read that began before the expiry, but if it was written
+        # later, some may be collected, and the state does not know it.
+        if fault := self._find_expiry_fault(self.version):
             raise InvalidRequestError(fault)
 
     def _is_held(self, version: int) -> bool:
-        find_load = self.snapshots.find_version if self.is_snapshot_table else lambda _: 0
-        return any(
-            hold.version <= version
-            and (hold.is_floor or find_load(hold.version) == find_load(version))
-            for hold in self._held()
-        )
+        return any(hold.version <= version for hold in self._held())
 
     def _passed_fault(self, version: int) -> str:
         return (
