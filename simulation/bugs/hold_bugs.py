@@ -9,8 +9,8 @@ _HOLDS = "sleeper.statestore.holds"
 _FLOOR = "sleeper.statestore.floor:Floor"
 _COLLECTION = "sleeper.garbage_collection.collection"
 _KEPT = (rules.HELD, rules.HORIZON, rules.READS, rules.EXISTS)
-_HOLD = ("hold_version", "collect", "remove_all_rows", "ingest_from_memory", PAUSED)
-_READ = ("open_reader", "use_reader", "open_stream", "collect", "remove_all_rows", PAUSED)
+_HOLD = ("read_held_version", "hold_version", "collect", "remove_all_rows", PAUSED)
+_READ = ("read_held_version", "open_reader", "use_reader", "collect", "remove_all_rows", PAUSED)
 
 BUGS = (
     PlantedBug(

@@ -160,13 +160,20 @@ def check_released(table: OpenTable, model: TableModel, released: Collection[str
 
 
 def check_held(table: OpenTable, reads: Iterable[HeldRead], now_ms: int) -> None:
-    """Checks that open readers that have met no fault have a hold or floor that is not over."""
+    """Checks that open readers that have met no fault have a hold or floor that is not over.
+
+    And that the state has not forgotten their versions.
+    """
+    with table.state.reading() as state:
+        kept_from = state.forgotten_below
     holds = [each for each in table.state.holds.all() if each.expiry_ms > now_ms]
     held = {each.version for each in holds}
     floor = min((each.version for each in holds if each.is_floor), default=math.inf)
     for read in reads:
         is_held = read.version in held or read.version >= floor or not read.is_kept()
         require(is_held, _HELD, f"no hold of version {read.version}", table=read.table_id)
+        is_kept = read.version >= kept_from or not read.is_kept()
+        require(is_kept, _HELD, f"version {read.version} is forgotten", table=read.table_id)
 
 
 def check_followers(table: OpenTable) -> None:

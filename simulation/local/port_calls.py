@@ -8,6 +8,7 @@ from typing import Any
 from simulation.local.ports import LOCAL_METHODS
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
+from sleeper.local.holds import SharedHolds
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.statestore.store import StateStore
 from sleeper.systems import systems
@@ -41,6 +42,7 @@ def _ports(instance: Instance) -> dict[str, Any]:
         "index": instance.tables.index,
         "properties": instance.tables.properties,
         "state": StateStore,
+        "holds": SharedHolds,
         "tracker": jobs.tracker,
         "tasks": jobs.tasks,
         "queue": jobs.queue(queue),

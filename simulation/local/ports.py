@@ -25,7 +25,11 @@ def with_simulated_ports(instance: Instance, calls: Calls) -> Instance:
     """Returns the instance with its ports behind the calls."""
 
     def state(table_id: TableId) -> Any:
-        return _Port("state", tables.state(table_id), calls, table_id)
+        store = tables.state(table_id)
+        if not isinstance(store._holds, _Port):
+            # Threads of the store write holds too.
+            store._holds = port("holds", store._holds)
+        return _Port("state", store, calls, table_id)
 
     def port(name: str, target: Any) -> Any:
         return _Port(name, target, calls)

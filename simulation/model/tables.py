@@ -106,7 +106,7 @@ def _random_schema(random: Random, kind: TableKind, ages: bool) -> Schema:
 def _random_settings(random: Random) -> dict[str, str]:
     settings = {
         "gc.delay.minutes": random.choice(("0", "0", "1", "20")),
-        "history.retention": random.choice(("", "", "", "90m")),
+        "history.retention": random.choice(("", "", "", "", "", "90m")),
         "follower.retention": random.choice(("", "", "3h")),
         "parquet.rowgroup.rows.max": "1000",
         "bulk.import.min.leaf.partitions": str(random.choice((1, 4))),

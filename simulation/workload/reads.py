@@ -3,6 +3,7 @@
 What they return is recorded in the journal, and compared when the log is known.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from simulation.workload.registry import has_table, operation
 from sleeper.admin.tables import release_hold
 from sleeper.api.table import Table
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
+from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.result import QueryResult
-from sleeper.query.service import open_query
+from sleeper.query.run import run_query
+from sleeper.query.service import make_query_table, open_query
 from sleeper.schema.model import Schema
 from sleeper.statestore.holds import Hold
 from sleeper.statestore.version import PointInTime
@@ -26,6 +29,7 @@ from sleeper.statestore.version import PointInTime
 _STREAMS_MAX = 3
 _READERS_MAX = 2
 _HOLD_SECONDS = (5, 5, 60, 3_600, 100_000)
+_THINK_SECONDS = (0.0, 2.0, 40.0, 100.0)
 
 
 def _all_rows(result: QueryResult) -> Counter[tuple[object, ...]]:
@@ -40,9 +44,10 @@ def newest_number(client: Client, table: CreatedTable) -> int:
 
 
 def random_version(client: Client, table: CreatedTable) -> int:
-    """Returns a version that can be read."""
+    """Returns a version that can be read, often the oldest, which a collector may pass next."""
     with client.instance.table(table.name).state.reading() as state:
-        return client.random.randint(state.oldest_version, state.number)
+        oldest, newest = state.oldest_version, state.number
+    return client.random.choice((oldest, client.random.randint(oldest, newest)))
 
 
 def _random_columns(client: Client, schema: Schema) -> tuple[str, ...] | None:
@@ -256,6 +261,31 @@ def hold_version(client: Client) -> None:
     expiry_ms = client.instance.clock() + client.random.choice(_HOLD_SECONDS) * 1000
     store.holds.take(Hold(hold_id, "the workload", version, expiry_ms), is_new=True)
     client.journal.pins[hold_id] = Pin(table.id, version, expiry_ms, "the workload")
+
+
+@operation(2)
+def read_held_version(client: Client) -> None:
+    """Chooses a version, keeps it some time later, and reads its rows after some more time."""
+    table, before = client.choose_table(), client.count_faults()
+    version, opened = random_version(client, table), client.instance.table(table.name)
+    time.sleep(client.random.choice(_THINK_SECONDS))
+    hold = VersionHold(opened.state, version, 3_600, client.instance.clock, "the workload")
+    hold.acquire()
+    try:
+        # The floor moves in this time, or the read gets a hold of its own.
+        time.sleep(client.random.choice(_THINK_SECONDS))
+        engine = client.instance.queries.engine()
+        rows = _all_rows(
+            run_query(Query(version=version), make_query_table(opened), engine, is_held=True)
+        )
+    except (InvalidRequestError, StateMovedOnError) as error:
+        has_met_none = before is not None and client.count_faults() == before
+        if has_met_none and not table.is_deleted and "no longer readable" in str(error):
+            client.journal.lost_reads.append(LostRead(table.id, version, str(error)))
+        raise
+    finally:
+        hold.release()
+    _record(client, table, "query of a version that was held", version, rows)
 
 
 def _has_pin(client: Client) -> bool:
