@@ -252,7 +252,9 @@ HEADING = "## Roles on AWS"
 _INTRODUCTION = """\
 Each function and each kind of task has a role. The table shows what the policies of the role allow it to change, and to read of
 users' rows, results and passwords. `tests/infra` makes it from the templates. No role can change another instance, policies,
-code or user code, or delete buckets and DynamoDB tables.
+code or user code, or delete buckets and DynamoDB tables. Tests of deployed instances record what roles do. A refused call
+fails them, and so does a permission that served no call, except for those in
+`tests/system/permissions_without_use.py`.
 
 | function, task or role | what it does | what its role allows |
 |---|---|---|"""  # noqa: E501 (a page)

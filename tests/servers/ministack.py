@@ -82,13 +82,15 @@ def ministack(
     libraries: Path | None = None,
     *,
     checks_policies: bool = False,
+    recorded_calls: Path | None = None,
     is_restartable: bool = False,
 ) -> Iterator[Ministack]:
     """Starts one on a free port and ends it. What it says is in `ministack.log` in the folder.
 
     Functions find in `libraries` what their zip does not hold. With `checks_policies` it lets
     them, and whoever has taken on a role, do what the role's policies allow and nothing else;
-    those who have no role may do everything. One that `is_restartable` stores its state when
+    those who have no role may do everything. What roles do is appended to the file
+    `recorded_calls`. One that `is_restartable` stores its state when
     SIGTERM ends it, and loads it when it is started again.
     """
     clock = folder / "ministack-clock"
@@ -110,6 +112,8 @@ def ministack(
         environment["FUNCTIONS_PYTHONPATH"] = libraries
     if checks_policies:
         environment["AUTH"] = "true"
+    if recorded_calls is not None:
+        environment["RECORDED_CALLS"] = recorded_calls
     if is_restartable:
         environment |= {"PERSIST_STATE": "1", "STATE_DIR": folder / "state"}
     variables = [f"{name}={value}" for name, value in environment.items()]

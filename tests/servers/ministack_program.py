@@ -9,7 +9,9 @@ unpacked once, and the processes of all functions share what is compiled.
 
 Where it checks policies (AUTH), some is put right: requests count as if they came by TLS, which
 policies of buckets and queues want and nobody speaks here; batches for queues are judged as their
-messages are; tasks are run from a task definition, and in a cluster, which is a condition's key.
+messages are; tasks are run from a task definition, and in a cluster, which is a condition's key;
+they are described and stopped by themselves, not as their cluster.
+RECORDED_CALLS is a file for what roles do (`ministack_recorder`).
 
 `ministack_nested_stacks` makes nested stacks end as CloudFormation ends them.
 """
@@ -79,8 +81,14 @@ def _judge_tasks_by_definition_and_cluster() -> None:
     def resource(
         service: str, method: str, path: str, headers: Any, body: bytes, *more: Any
     ) -> str:
-        if service == "ecs" and headers.get("x-amz-target", "").endswith(".RunTask"):
-            return _ecs_arn(f"task-definition/{json.loads(body)['taskDefinition']}:1")
+        if service == "ecs":
+            asked, target = json.loads(body or b"{}"), headers.get("x-amz-target", "")
+            if target.endswith(".RunTask"):
+                return _ecs_arn(f"task-definition/{asked['taskDefinition']}:1")
+            if target.endswith((".DescribeTasks", ".StopTask")):
+                task: str = asked["task"] if "task" in asked else asked["tasks"][0]
+                cluster = asked.get("cluster", "default").rpartition("/")[2]
+                return task if task.startswith("arn:") else _ecs_arn(f"task/{cluster}/{task}")
         result: str = known_resource(service, method, path, headers, body, *more)
         return result
 
@@ -99,6 +107,12 @@ def _ecs_arn(resource: str) -> str:
     return f"arn:aws:ecs:{folder.get_region()}:{folder.get_account_id()}:{resource}"
 
 
+def _record_calls(file: Path) -> None:
+    recorder: Any = importlib.import_module("ministack_recorder")
+    recorder.name_written_attributes()
+    recorder.record_calls(file)
+
+
 time.time = _moved_time
 # Its children inherit it; this process has its path already.
 if "FUNCTIONS_PYTHONPATH" in os.environ:
@@ -110,6 +124,8 @@ _judge_batches_as_messages()
 _judge_tasks_by_definition_and_cluster()
 sys.path.append(str(Path(__file__).parent))
 importlib.import_module("ministack_nested_stacks").install()
+if "RECORDED_CALLS" in os.environ:
+    _record_calls(Path(os.environ["RECORDED_CALLS"]))
 sys.path.pop()
 sys.argv = ["ministack"]
 runpy.run_module("ministack", run_name="__main__")

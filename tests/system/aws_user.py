@@ -1,6 +1,7 @@
 """A user of a deployed instance, with docs/formats.md and the command line only."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from sleeper.cli.main import app
 from tests.system.formats_client import SECONDS_MAX, FormatsClient
+from tests.system.roles import acting_as, credentials_of
 from tests.unit.cli.conftest import CommandResult
 
 _SCHEDULED = Path(__file__).parents[1] / "handlers" / "events" / "schedule.json"
@@ -26,6 +28,11 @@ class AwsUser(FormatsClient):
         result = CliRunner().invoke(app, messages)
         assert result.exit_code == status, (messages, result.output, result.exception)
         return CommandResult(result.exit_code, result.stdout, result.stderr)
+
+    def as_administrator(self) -> AbstractContextManager[None]:
+        """Runs commands with the role of administration, until the context ends."""
+        role = self.properties()["sleeper.admin.role.arn"]
+        return acting_as(credentials_of(self.client, role))
 
     def report(self, kind: str, *more: object) -> list[dict[str, Any]]:
         """The report's rows."""

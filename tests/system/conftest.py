@@ -43,16 +43,25 @@ def instance_on_aws(deployed_instance: AwsInstance) -> Iterator[Instance]:
         yield opened_instance
 
 
+@pytest.fixture(scope="session")
+def recorded_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder of what roles did in each test with an emulator of its own, by its name."""
+    return tmp_path_factory.mktemp("recorded-calls")
+
+
 @pytest.fixture
-def emulator(tmp_path: Path) -> Iterator[Ministack]:
+def emulator(
+    tmp_path: Path, recorded_calls: Path, request: pytest.FixtureRequest
+) -> Iterator[Ministack]:
     """An emulator for this test alone, because rules go on firing as long as it runs.
 
-    It lets nobody do what his role's policies do not allow.
+    It lets nobody do what his role's policies do not allow, and records what each role does.
     """
     place = tmp_path / "emulator"
     place.mkdir()
     libraries = Path(sysconfig.get_path("purelib"))
-    with ministack(place, libraries, checks_policies=True) as running:
+    file = recorded_calls / f"{request.node.name}.jsonl"
+    with ministack(place, libraries, checks_policies=True, recorded_calls=file) as running:
         yield running
 
 

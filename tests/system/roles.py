@@ -6,8 +6,13 @@ takes its role on here, although the role trusts a service alone.
 
 import json
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from tests.servers.aws_clients import forget_clients
 from tests.servers.ministack import ACCOUNT
 from tests.system.deployed import Client
 
@@ -35,6 +40,20 @@ def credentials_of(client: Client, role_arn: str) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": credentials["SecretAccessKey"],
         "AWS_SESSION_TOKEN": credentials["SessionToken"],
     }
+
+
+@contextmanager
+def acting_as(credentials: Mapping[str, str]) -> Iterator[None]:
+    """Gives this process the credentials, until the context ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            if name in credentials:
+                patch.setenv(name, credentials[name])
+            else:
+                patch.delenv(name, raising=False)
+        forget_clients()
+        yield
+    forget_clients()
 
 
 def is_allowed(client: Client, role_arn: str, action: str, resource: str) -> bool:

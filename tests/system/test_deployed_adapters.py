@@ -23,7 +23,7 @@ from tests.servers.ministack import ACCOUNT, Ministack
 from tests.system.aws_user import AwsUser
 from tests.system.deployed import define_table, deploy, stopwatch, synthesise
 from tests.system.launcher import Launcher, call, launcher
-from tests.system.roles import find_refusals
+from tests.system.roles import acting_as, find_refusals
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -124,7 +124,10 @@ def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_stas
         store = AdapterStore(ports.storage.root)
         store.create(Adapter("orders", FilesSource((f"s3://{file}",)), TableSink("orders")))
         store.create(Adapter("copy", TableSource("orders"), TableSink("copy")))
-    with launcher(instance, emulator_environment, tmp_path / "tasks") as running:
+    with (
+        user.as_administrator(),
+        launcher(instance, emulator_environment, tmp_path / "tasks") as running,
+    ):
         set_schedule("orders", 1.5)
         user.until(lambda: adapter_states(user) == ["committed"], "the load is done", *RULES)
         step("loaded")
@@ -142,7 +145,8 @@ def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_stas
         assert pq.read_table(tmp_path / "orders.parquet").equals(user.rows("copy", tmp_path))
         step("copied")
         check_stashes(user, running, tmp_path)
-        assert "start-adapters" in user.sleeper("pause").stdout
+        with acting_as(emulator_environment):
+            assert "start-adapters" in user.sleeper("pause").stdout
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
         step("stashed")

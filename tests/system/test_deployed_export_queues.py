@@ -95,13 +95,14 @@ def test_commits_of_a_deployed_instance_are_exported(
     step("deployed")
     user = AwsUser(emulator.client, INSTANCE_ID, ACCOUNT, "uploads")
     notes = Notes(emulator.client("sqs"))
-    create_queues(user)
-    step("created")
     with (
+        user.as_administrator(),
         opened() as ports,
         launcher(instance, emulator_environment, tmp_path / "tasks") as running,
         running.image_function(f"{user.prefix}-follow-exports", "schedule") as schedule,
     ):
+        create_queues(user)
+        step("created")
         # Its event may come before the stream is polled, which is a lost one.
         ingest(ports, range(3), 1)
         call(schedule, SCHEDULED)

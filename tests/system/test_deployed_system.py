@@ -26,7 +26,7 @@ from tests.system.deployed import (
     synthesise,
 )
 from tests.system.launcher import Launcher, launcher
-from tests.system.roles import find_refusals
+from tests.system.roles import acting_as, find_refusals
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -151,7 +151,10 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
     instance = deploy(emulator.client, templates)
     step("deployed")
     user = make_user(instance)
-    with launcher(instance, emulator_environment, tmp_path / "tasks") as running:
+    with (
+        user.as_administrator(),
+        launcher(instance, emulator_environment, tmp_path / "tasks") as running,
+    ):
         message = check_ingest(user)
         step("taken in")
         bad_messages_are_rejected_with_their_reasons(user)
@@ -162,7 +165,7 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
         step("killed")
         check_maintenance(user, message, tmp_path)
         step("in shape")
-        message = check_paused_schedules(user, running, message)
+        message = check_paused_schedules(user, running, message, emulator_environment)
         step("dead letters")
         check_snapshots(user, message)
         step("trimmed")
@@ -322,10 +325,14 @@ def check_maintenance(user: AwsUser, tables: list[pa.Table], folder: Path) -> No
 
 
 def check_paused_schedules(
-    user: AwsUser, running: Launcher, tables: list[pa.Table]
+    user: AwsUser, running: Launcher, tables: list[pa.Table], account: dict[str, str]
 ) -> list[pa.Table]:
-    """No task starts while schedules are paused; a command redrives the dead letters."""
-    paused = user.sleeper("pause").stdout.splitlines()
+    """No task starts while schedules are paused; a command redrives the dead letters.
+
+    The instance's roles cannot pause schedules, so the account does.
+    """
+    with acting_as(account):
+        paused = user.sleeper("pause").stdout.splitlines()
     assert f"{user.prefix}-start-tasks-ingest" in paused
     user.until(lambda: running.running == 0, "tasks end")
     more = events(5_000_000, 1000)
@@ -343,7 +350,8 @@ def check_paused_schedules(
         "returned 1 dead letter to queue ingest"
         in user.sleeper("dead-letters", "redrive", "ingest").stderr
     )
-    assert user.sleeper("resume").stdout.splitlines() == paused
+    with acting_as(account):
+        assert user.sleeper("resume").stdout.splitlines() == paused
     result = "the dead letter is in"
     user.until(lambda: user.jobs().get(message_id, {}).get("state") == "committed", result, *INGEST)
     return [*tables, more]
