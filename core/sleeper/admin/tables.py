@@ -261,7 +261,7 @@ def release_hold(instance: Instance, table_name: str, hold_id: str) -> None:
     store = instance.table(table_name).state
     if hold_id not in {hold.id for hold in store.holds.all()}:
         raise NotFoundError(f"table {table_name!r} has no hold {hold_id!r}")
-    store.holds.release([hold_id])
+    store.release_hold(hold_id)
 
 
 def create_follower(

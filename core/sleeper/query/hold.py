@@ -90,7 +90,7 @@ def keep_hold(
 def release_hold(store: StateStore, hold_id: str) -> None:
     """Releases the hold. Logs errors: a hold that is not released expires."""
     try:
-        store.holds.release([hold_id])
+        store.release_hold(hold_id)
     except SleeperError as error:
         logger.warning("could not release hold %s: %s", hold_id, error)
 

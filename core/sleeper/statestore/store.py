@@ -24,6 +24,7 @@ from sleeper.statestore.reading.followers import Follower, find_follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.transactions.codec import encode
+from sleeper.statestore.transactions.holds import ReleaseHold
 from sleeper.statestore.transactions.transaction import Outcome, Transaction, check_outcome
 from sleeper.statestore.version import Version
 from sleeper.statestore.version_copy import copy_version
@@ -156,6 +157,14 @@ class StateStore:
                 find_follower(state, name, cursor_key, start, self._log.cursor(cursor_key))
                 for name, cursor_key, start in state.collection.follower_starts()
             ]
+
+    def release_hold(self, hold_id: str) -> None:
+        """Releases a hold, also one that an older version of Sleeper wrote into the log."""
+        self.holds.release([hold_id])
+        with self.reading() as state:
+            is_logged = any(hold.id == hold_id for hold in state.collection.logged_holds())
+        if is_logged:
+            self.commit_or_raise(ReleaseHold(hold_id))
 
     def advance_follower(self, name: str, to: int) -> None:
         """Advances the follower's cursor to `to`. NotFoundError if there is no such follower."""

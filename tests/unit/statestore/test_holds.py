@@ -233,7 +233,12 @@ def test_an_expiry_never_moves_back_and_an_id_keeps_its_version(table: Table) ->
 def test_holds_of_an_older_version_of_sleeper_count(table: Table) -> None:
     from sleeper.statestore.transactions.holds import CreateHold
 
-    table.commit(CreateHold("old", "a reader", OLD, table.clock.now_ms + 10_000))
+    for name in ("old", "released"):
+        table.commit(CreateHold(name, "a reader", OLD, table.clock.now_ms + 10_000))
+    table.store.release_hold("released")
+    number = table.number()
+    table.store.release_hold("missing")
+    assert table.number() == number
     assert [hold.id for hold in table.store.holds.all()] == ["old"]
     assert table.collect().files == 0
     table.clock.now_ms += 10_000 + MARGIN_MS
