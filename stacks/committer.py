@@ -9,6 +9,7 @@ from sleeper.properties.deployment import (
     COMMITTER_TIMEOUT_SECONDS,
 )
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
+from stacks.constructs.concurrency import check_reserved
 from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.permissions import (
     COMMITS,
@@ -25,8 +26,6 @@ from stacks.deployment import Deployment
 # A message holds the work of a run. With the committer's delays, it becomes a dead letter after an
 # hour.
 _RECEIVES_MIN = 20
-# The maximum concurrency that Lambda accepts for a queue.
-_AT_ONCE_MAX = range(2, 1001)
 
 
 class CommitterStack(cdk.NestedStack):
@@ -41,6 +40,7 @@ class CommitterStack(cdk.NestedStack):
     ) -> None:
         super().__init__(scope, construct_id)
         reserved = deployment.get(COMMITTER_CONCURRENCY_RESERVED)
+        check_reserved(deployment, reserved)
         make_receiver(
             self,
             "Commit",
@@ -62,7 +62,5 @@ class CommitterStack(cdk.NestedStack):
                     concurrency_reserved=reserved or None,
                 ),
                 receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
-                # It is also the maximum, because Lambda would throttle more.
-                at_once_max=reserved if reserved in _AT_ONCE_MAX else None,
             ),
         )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3_assets as assets
 
 from sleeper.properties.declaration import Property
@@ -32,7 +33,8 @@ class Deployment:
 
     Stacks add the addresses of their resources to `deployed`, and the resources that they create to
     `functions` (by name), `schedules` (the minutes between the runs of functions, by their name
-    after the prefix), `queues`, `alarms` (by name), `task_kinds` and `lasting_tables`.
+    after the prefix), `queues`, `alarms` (by name), `task_kinds`, `lasting_tables` and `sources`
+    (the queues that start functions, each with how many it would start at once).
     """
 
     properties: InstanceProperties
@@ -45,6 +47,7 @@ class Deployment:
     alarms: list[str] = field(default_factory=list)
     task_kinds: list[str] = field(default_factory=list)
     lasting_tables: list[DeployedTable] = field(default_factory=list)
+    sources: list[tuple[lambda_.EventSourceMapping, int]] = field(default_factory=list)
 
     def get(self, declaration: Property[T]) -> T:
         """Returns the property's value."""

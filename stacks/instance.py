@@ -19,6 +19,7 @@ from stacks.client_roles import ClientRolesStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
+from stacks.constructs.concurrency import limit_sources
 from stacks.context import StackContext
 from stacks.dashboard import DashboardStack
 from stacks.deletion import DeletionStack
@@ -137,6 +138,7 @@ class InstanceStack(cdk.Stack):
                 other.node.add_dependency(storage)
         for stack in self._add_systems(context, starts_tasks=True):
             stack.node.add_dependency(properties)
+        limit_sources(deployment)
         if deployment.has(OptionalStack.DASHBOARD):
             dashboard = DashboardStack(self, "Dashboard", deployment=deployment)
             cdk.CfnOutput(self, "DashboardName", value=dashboard.name)

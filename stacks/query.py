@@ -18,7 +18,7 @@ from sleeper.properties.deployment import (
     QUERY_TIMEOUT_SECONDS,
     QUERY_WARM_MINUTES,
 )
-from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX, OptionalStack
+from sleeper.properties.instance import QUERY_RESULTS_DAYS, OptionalStack
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
@@ -32,7 +32,7 @@ from stacks.constructs.permissions import (
     read_state,
     send,
 )
-from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.receiver import Receiver, function_receives_max, make_receiver
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
@@ -98,7 +98,7 @@ def _receiver(
             timeout_seconds=deployment.get(QUERY_TIMEOUT_SECONDS),
         ),
         # The last receive records the failure of the others.
-        receives_max=deployment.get(QUEUE_RECEIVES_MAX) + 1,
+        receives_max=function_receives_max(deployment) + 1,
         at_once_max=_AT_ONCE_MAX,
         batch=1,
         has_caller=True,

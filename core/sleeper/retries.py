@@ -18,6 +18,11 @@ ErrorTypes = type[Exception] | tuple[type[Exception], ...]
 
 RETRY_VARIABLE = "SLEEPER_RETRY_SECONDS"
 JOB_RETRY_SECONDS = 90
+FUNCTION_RECEIVES_MIN = 5
+"""The least receives before a message that starts a function is a dead letter, as AWS recommends.
+
+A receive counts although Lambda throttled the function, which then did not run.
+"""
 _CALLER_RETRY_SECONDS = 10.0
 
 

@@ -9,7 +9,6 @@ from simulation.scale.load import Load, Outage
 from simulation.scale.rules import Rules
 from simulation.scale.simulate import MONTH_SECONDS, Result, Sample, simulate
 from simulation.scale.work import Work
-from sleeper.properties.deployment import COMMITTER_CONCURRENCY_RESERVED
 from sleeper.properties.table import INGEST_COMMIT_ASYNC
 from sleeper.properties.values import instance_properties
 
@@ -60,18 +59,6 @@ def through_committer(rules: Rules) -> Rules:
 def with_commit_batch(rules: Rules, batch: int) -> Rules:
     """Returns the rules with other batches of the committer."""
     commits = replace(rules.queues["commits"], batch=batch)
-    return replace(rules, queues={**rules.queues, "commits": commits})
-
-
-def without_reservation(rules: Rules) -> Rules:
-    """Returns the rules of an instance in an account with little concurrency.
-
-    Such an account cannot reserve any, so the instance sets `COMMITTER_CONCURRENCY_RESERVED` to 0.
-    """
-    queue = rules.queues["commits"]
-    assert queue.receiver is not None
-    assert COMMITTER_CONCURRENCY_RESERVED.default == queue.receiver.reserved
-    commits = replace(queue, receiver=replace(queue.receiver, reserved=None), at_once_max=None)
     return replace(rules, queues={**rules.queues, "commits": commits})
 
 
@@ -226,11 +213,10 @@ def many_leaves(setting: Setting) -> list[Chart]:
 def new_account(setting: Setting) -> list[Chart]:
     """Idle tables in accounts with little concurrency."""
     counts = (100, 300, 1_000, 2_000, 4_000)
-    small = replace(setting, rules=without_reservation(setting.rules))
     lines = []
     for concurrency in (10, 50, 1_000):
         account = replace(ESTABLISHED, lambda_concurrency=concurrency)
-        results = {n: small.run(_tables(n), 2 * _HOUR, account) for n in counts}
+        results = {n: setting.run(_tables(n), 2 * _HOUR, account) for n in counts}
         points = [(n, r.round_seconds(_CREATION)) for n, r in results.items()]
         lines.append(Line(f"concurrency {concurrency}", points))
     period = setting.rules.schedules["compaction-job-creation"].period_seconds

@@ -7,24 +7,30 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
-from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX
+from sleeper.retries import FUNCTION_RECEIVES_MIN, JOB_RETRY_SECONDS, RETRY_VARIABLE
+from stacks.constructs.concurrency import limit_source
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import Permission, receive
 from stacks.deployment import Deployment
 
 _TIMES_TIMEOUT = 6
-"""Ratio of a queue's visibility timeout to its function's timeout, as AWS recommends."""
+"""Ratio of a queue's visibility timeout to its function's timeout, as AWS recommends.
+
+Lambda repeats a throttled run until the visibility timeout of its messages ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """`queue` is the key of the queue, and `code` the function that receives its messages.
 
-    `permissions` are those beside receiving. `at_once_max` limits concurrent runs, and `batch` the
-    messages of one run. `visibility_seconds` is by default six times the timeout. Unless a caller
-    waits for the messages (`has_caller`), the function retries requests until its timeout. A
-    function that `sends_to_itself` may do so without end, where Lambda stops others after 16 times.
+    `permissions` are those beside receiving. `at_once_max` limits concurrent runs, of which the
+    account's quota may allow fewer, and `batch` the messages of one run. `visibility_seconds` is by
+    default six times the timeout. Unless a caller waits for the messages (`has_caller`), the
+    function retries requests until its timeout. A function that `sends_to_itself` may do so without
+    end, where Lambda stops others after 16 times.
     """
 
     queue: str
@@ -33,11 +39,16 @@ class Receiver:
     name: str | None = None
     size: Size = Size()  # noqa: RUF009 (frozen)
     receives_max: int | None = None
-    at_once_max: int | None = None
+    at_once_max: int = 10
     batch: int = 10
     visibility_seconds: int | None = None
     has_caller: bool = False
     sends_to_itself: bool = False
+
+
+def function_receives_max(deployment: Deployment) -> int:
+    """Returns the receives of a message before it is a dead letter of a function."""
+    return max(FUNCTION_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX))
 
 
 def make_receiver(
@@ -53,7 +64,7 @@ def make_receiver(
         deployment,
         receiver.queue,
         visibility_seconds=receiver.visibility_seconds or _TIMES_TIMEOUT * timeout,
-        receives_max=receiver.receives_max,
+        receives_max=receiver.receives_max or function_receives_max(deployment),
     )
     function = make_function(
         scope,
@@ -67,13 +78,18 @@ def make_receiver(
     )
     if not receiver.has_caller:
         function.add_environment(RETRY_VARIABLE, str(min(JOB_RETRY_SECONDS, timeout // 3)))
-    lambda_.EventSourceMapping(
+    mapping = lambda_.EventSourceMapping(
         function,
         "Source",
         target=function,
         event_source_arn=source.queue.queue_arn,
         batch_size=receiver.batch,
         report_batch_item_failures=True,
-        max_concurrency=receiver.at_once_max,
     )
+    # Lambda throttles what exceeds a reservation.
+    reserved = receiver.size.concurrency_reserved
+    if reserved:
+        limit_source(mapping, reserved)
+    else:
+        deployment.sources.append((mapping, receiver.at_once_max))
     return function

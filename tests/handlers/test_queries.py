@@ -1,6 +1,7 @@
 """The functions that plan and run queries, with Lambda's events."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sleeper.tables import TableRef
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
 
+DISPATCH = "sleeper.query_service.service.dispatch_query"
 # Who sent the messages of `events/sqs.json`.
 SENDER = "AIDAIENQZJOLO23YVJ4VO"
 
@@ -93,6 +95,31 @@ def test_unavailable_work_returns_soon(
     assert (counts.delayed, counts.in_flight) == (1, 0)
     assert failed(aws.call(functions.plan_query, event)) == []
     assert aws.instance.queries.tracker().query("q1").row_count == 1
+
+
+@pytest.mark.parametrize("function", [functions.plan_query, functions.run_leaf_query])
+def test_receives_of_throttled_functions_are_no_tries(
+    aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch, function: Any
+) -> None:
+    """A message of a queue with five tries, of which the first were throttled."""
+
+    def dies(*_: Any) -> None:
+        raise OSError("no answer")
+
+    is_leaf = function is functions.run_leaf_query
+    aws.instance.jobs.queue(QueueName.QUERY).send(body("q1"))
+    if is_leaf:
+        aws.take(QueueName.QUERY, functions.plan_query)
+    queue = aws.instance.jobs.queue(QueueName.LEAF_QUERY if is_leaf else QueueName.QUERY)
+    (message, *_) = queue.receive()
+    dying = "sleeper.query_service.run.run_query" if is_leaf else DISPATCH
+    with monkeypatch.context() as patch:
+        patch.setattr(dying, dies)
+        event = batch_of([replace(message, receives=4)])
+        assert failed(aws.call(function, event)) == [message.message_id]
+    assert not [each for each in aws.instance.queries.tracker().recent() if each.error]
+    assert failed(aws.call(function, batch_of([replace(message, receives=5)]))) == []
+    assert aws.instance.queries.tracker().query("q1").error is None
 
 
 def test_a_redriven_query_keeps_the_permissions_of_its_first_caller(

@@ -44,7 +44,8 @@ def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
         "sleeper.export.queue.alarm.minutes=0\n"
         "sleeper.adjunct.stores=accounts=table:accounts\nsleeper.adjunct.alarm.minutes=0\n"
         "sleeper.adjunct.reader.image=public.ecr.aws/docker/library/python:3.13-slim\n"
-        "sleeper.query.results.shared=false\n"
+        "sleeper.query.results.shared=false\nsleeper.lambda.concurrency.quota=107\n"
+        "sleeper.statestore.committer.concurrency.reserved=7\nsleeper.queue.receives.max=2\n"
         "sleeper.stash.bucket=our-stashes\nsleeper.stash.alarm.hours=26\n"
     )
     return synthesise(folder / "out", file)
@@ -57,7 +58,7 @@ def athena_stack(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = folder / "instance.properties"
     file.write_text(
         "sleeper.id=Lake.1\nsleeper.optional.stacks=AthenaStack\n"
-        "sleeper.athena.spill.bucket.ageoff.days=3\nsleeper.athena.handler.memory.mb=3008\n"
+        "sleeper.athena.spill.bucket.ageoff.days=3\nsleeper.athena.handler.memory.mb=2048\n"
     )
     return synthesise(folder / "out", file)
 

@@ -40,7 +40,7 @@ def test_the_functions_are_one_image_with_a_handler_each(athena_stack: Synthesis
         ["lambdas.athena_metadata.handler.handler"],
         ["lambdas.athena_records.handler.handler"],
     ]
-    assert [item["MemorySize"] for item in functions] == [3008, 3008]
+    assert [item["MemorySize"] for item in functions] == [2048, 2048]
 
 
 def test_spilled_objects_expire(athena_stack: Synthesis) -> None:

@@ -342,19 +342,6 @@ def test_commits_are_received_twenty_times(example: Synthesis) -> None:
     assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
 
 
-def test_operations_on_tables_have_bounded_concurrency(example: Synthesis) -> None:
-    mappings = example.of_type("AWS::Lambda::EventSourceMapping")
-    most = {
-        where.split("/")[1]: resource["Properties"]
-        .get("ScalingConfig", {})
-        .get("MaximumConcurrency")
-        for where, resource in mappings.items()
-    }
-    unbounded = [name for name, count in most.items() if count is None]
-    assert len(most) == 12
-    assert sorted(name[:7] for name in unbounded) == ["Receive"]
-
-
 def test_queries_may_write_only_results(example: Synthesis) -> None:
     names = {
         _text(resource)
@@ -583,22 +570,6 @@ def _client_permissions(synthesis: Synthesis) -> dict[str, set[tuple[str, str]]]
                 for resource in as_list(statement["Resource"])
             )
     return by_role
-
-
-def test_the_committer_has_reserved_concurrency(
-    example: Synthesis,
-) -> None:
-    """The HTTP API alone may take 50 requests a second, each of up to 30 seconds."""
-    reserved = {
-        p["FunctionName"].removeprefix(PREFIX): p["ReservedConcurrentExecutions"]
-        for p in example.properties(FUNCTION)
-        if "ReservedConcurrentExecutions" in p
-    }
-    assert reserved == {"commit-transactions": 10}
-    mappings = example.of_type("AWS::Lambda::EventSourceMapping")
-    (source,) = (r["Properties"] for name, r in mappings.items() if name.startswith("Committer/"))
-    # More at once would be throttled, and count as receives of the message.
-    assert source["ScalingConfig"] == {"MaximumConcurrency": 10}
 
 
 def test_the_log_and_the_index_are_protected_from_deletion(

@@ -294,7 +294,7 @@ def check_failures(user: AwsUser) -> None:
     for name, target in (("to-bucket", to_bucket), ("to-queue", to_queue)):
         one = {"type": "Query", "queryId": name, "tableName": "visits", "regions": region("A", "B")}
         user.send("query", {**one, "resultsPublisherConfig": target})
-        reasons[name] = "gave up after 3 tries"
+        reasons[name] = "gave up after 5 tries"
     for query_id, reason in reasons.items():
         item = user.end_of(query_id)
         assert (item["lastKnownState"], item["rowCount"]) == ("FAILED", 0)

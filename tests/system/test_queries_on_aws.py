@@ -6,6 +6,7 @@ reads properties, sends to a queue, reads the tracker's items and lists the resu
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,19 @@ from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName, QueueSettings
 from sleeper.properties.deployed import DEPLOYED_QUEUES, QUERY_RESULTS_BUCKET, QUERY_TRACKER_TABLE
+from sleeper.retries import FUNCTION_RECEIVES_MIN
 from tests.handlers import functions
 from tests.handlers.conftest import SCHEMA, Lambda, add_rows, batch_of, failed
-from tests.servers.aws_instance import AwsInstance
+from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.servers.sqs import make_queue
+
+
+@pytest.fixture
+def deployed_instance(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+    """An instance whose queues deliver a message as often as those that start functions."""
+    settings = QueueSettings(receives_max=FUNCTION_RECEIVES_MIN + 1)
+    with aws_instance(aws_servers, tmp_path, settings=settings) as created:
+        yield created
 
 
 @pytest.fixture
@@ -99,7 +109,7 @@ def test_a_client_receives_its_rows_from_its_queue(
 @pytest.mark.parametrize(
     ("results", "reason"),
     [
-        ({"destination": "S3", "bucket": "NO"}, "gave up after 3 tries"),
+        ({"destination": "S3", "bucket": "NO"}, "gave up after 5 tries"),
         ({"destination": "SQS", "sqsResultsUrl": "http://127.0.0.1:1/1/no.fifo"}, "FIFO"),
     ],
 )
@@ -109,7 +119,7 @@ def test_unwritable_result_destinations_fail_the_query(
     one_leaf = [{"k": {"min": 1, "max": 2}}]
     send(deployed_instance, aws.instance, "q1", regions=one_leaf, resultsPublisherConfig=results)
     queue = aws.instance.jobs.queue(QueueName.QUERY)
-    for _ in range(4):
+    for _ in range(6):
         for message in queue.receive(wait_seconds=1):
             if failed(aws.call(functions.plan_query, batch_of([message]))):
                 queue.release(message.receipt)

@@ -10,7 +10,11 @@ from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.preflight.finding import Finding, error, passed, warning
 from sleeper.preflight.folder import task_sizes
 from sleeper.properties.declaration import INSTANCE_PROPERTIES
-from sleeper.properties.deployment import COMMITTER_CONCURRENCY_RESERVED, SERVERLESS_CORES_MAX
+from sleeper.properties.deployment import (
+    COMMITTER_CONCURRENCY_RESERVED,
+    LAMBDA_CONCURRENCY_QUOTA,
+    SERVERLESS_CORES_MAX,
+)
 from sleeper.properties.instance import (
     ACCOUNT,
     ID,
@@ -158,11 +162,17 @@ def _check_concurrency(properties: InstanceProperties, account: Account) -> Iter
         yield warning(
             "Lambda",
             f"{CONCURRENCY}: {quota:,.0f} for all functions of the account: under load they are "
-            "throttled, and messages wait. Request an increase",
+            f"throttled, and messages wait. Request an increase{_advice(properties, quota)}",
         )
         yield from _check_memory(properties)
     else:
         yield passed("Lambda", f"{CONCURRENCY}: {quota:,.0f}")
+
+
+def _advice(properties: InstanceProperties, quota: float) -> str:
+    if properties.get(LAMBDA_CONCURRENCY_QUOTA) <= quota:
+        return ""
+    return f", or set {LAMBDA_CONCURRENCY_QUOTA.name}={quota:.0f}"
 
 
 def _check_memory(properties: InstanceProperties) -> Iterator[Finding]:

@@ -22,11 +22,12 @@ LAMBDA_MEMORY_MB = declare("lambda.memory.mb", MEMORY_MB, 1024, Group.DEPLOYMENT
 LAMBDA_TIMEOUT_SECONDS = declare("lambda.timeout.seconds", TIMEOUT_SECONDS, 300, Group.DEPLOYMENT, "The timeout of lambdas without their own property.", redeploy=True)
 LAMBDA_DISK_MB = declare("lambda.ephemeral.storage.mb", whole_number(512, 10_240), 2048, Group.DEPLOYMENT, "The disk of a lambda that keeps copies of tables' states, in MiB.", redeploy=True)
 TASK_DISK_GIB = declare("task.ephemeral.storage.gib", whole_number(21, 200), 50, Group.DEPLOYMENT, "The local disk of a task for spilling sorts and merges, in GiB.", redeploy=True)
+LAMBDA_CONCURRENCY_QUOTA = declare("lambda.concurrency.quota", whole_number(10, 1_000_000), 1000, Group.DEPLOYMENT, "The account's quota of concurrent lambdas, \"Concurrent executions\" in Service Quotas. The instance's queues start at most half as many at once, in proportion to their default maxima, but each at least 2, which is Lambda's minimum. New accounts have 10 or 50.", redeploy=True)
 TRACING = declare("tracing", FLAG, False, Group.DEPLOYMENT, "Whether X-Ray traces lambdas, for 5 dollars a million runs.", redeploy=True)
 
 COMMITTER_MEMORY_MB = declare("statestore.committer.lambda.memory.mb", MEMORY_MB, 1769, Group.STATE, "Memory of the lambda that commits transactions, in MiB. 1769 MiB provide one vCPU.", redeploy=True)
 COMMITTER_TIMEOUT_SECONDS = declare("statestore.committer.lambda.timeout.seconds", TIMEOUT_SECONDS, 60, Group.STATE, "The timeout of the lambda that commits transactions.", redeploy=True)
-COMMITTER_CONCURRENCY_RESERVED = declare("statestore.committer.concurrency.reserved", whole_number(0, 10_000), 10, Group.STATE, "The reserved concurrency of the lambda that commits transactions, which is also its limit. 0: no reservation, for accounts with a small quota.", redeploy=True)
+COMMITTER_CONCURRENCY_RESERVED = declare("statestore.committer.concurrency.reserved", whole_number(0, 10_000), 0, Group.STATE, "The reserved concurrency of the lambda that commits transactions, which is also its limit. 0: no reservation. AWS keeps 100 of an account's quota unreserved, so that new accounts, with a quota of 10 or 50, cannot reserve any.", redeploy=True)
 
 INGEST_CPU_ARCHITECTURE = declare("ingest.task.cpu.architecture", _ARCHITECTURE, "ARM64", Group.INGEST, "The CPU architecture of ingest tasks.", redeploy=True)
 INGEST_TASK_PERIOD_MINUTES = declare("ingest.task.creation.period.minutes", whole_number(1), 1, Group.INGEST, "The period in which ingest tasks are started if jobs are queued.", redeploy=True)

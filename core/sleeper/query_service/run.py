@@ -65,11 +65,11 @@ logger = logging.getLogger(__name__)
 _FINAL = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError, UserCodeError)
 
 
-def run_leaf_query_message(instance: Instance, message: Message) -> int:
+def run_leaf_query_message(instance: Instance, message: Message, tries_min: int = 1) -> int:
     """Runs the subquery of a message, and returns its number of rows.
 
-    A subquery that cannot succeed is FAILED in the tracker. Raises all other errors, and the
-    message returns to its queue.
+    A subquery that cannot succeed, or not within the tries of the queue, at least `tries_min`, is
+    FAILED in the tracker. Raises all other errors, and the message returns to its queue.
     """
     try:
         leaf = parse_leaf_query_message(message.body)
@@ -77,7 +77,7 @@ def run_leaf_query_message(instance: Instance, message: Message) -> int:
         # Only the planner sends these messages, so no query is known that could fail.
         logger.error("dropped invalid subquery message: %s", error)
         return 0
-    return run_subquery(instance, leaf, message.receives)
+    return run_subquery(instance, leaf, message.receives, tries_min)
 
 
 def run_queued_leaf_query(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
@@ -85,7 +85,9 @@ def run_queued_leaf_query(instance: Instance, message: Message, _task_id: str) -
     return run_leaf_query_message(instance, message), 0
 
 
-def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: bool = True) -> int:
+def run_subquery(
+    instance: Instance, leaf: LeafQueryMessage, tries: int, tries_min: int = 1, held: bool = True
+) -> int:
     """Runs a subquery, and returns its number of rows. `tries` includes this one."""
 
     def table_of(table_id: str) -> QueryTable:
@@ -107,7 +109,7 @@ def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: b
         find_table=table_of,
         engine=instance.queries.engine,
         publisher=publisher,
-        tries_max=properties.get(QUEUE_RECEIVES_MAX),
+        tries_max=max(tries_min, properties.get(QUEUE_RECEIVES_MAX)),
         hold_seconds=properties.get(QUERY_HOLD_SECONDS),
         clock=instance.clock,
         rows_max=properties.get(QUERY_MESSAGE_ROWS_MAX),

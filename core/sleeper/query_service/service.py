@@ -75,18 +75,18 @@ _DAY_MS = 86_400_000
 _FILE = re.compile(r"[^/]+\.parquet")
 
 
-def run_query_message(instance: Instance, message: Message) -> int:
+def run_query_message(instance: Instance, message: Message, tries_min: int = 1) -> int:
     """Plans the query of a message, and returns its number of rows if it ran here, else 0.
 
-    A query that cannot succeed is FAILED in the tracker. Raises all other errors, and the
-    message returns to its queue.
+    A query that cannot succeed, or not within the tries of the queue, at least `tries_min`, is
+    FAILED in the tracker. Raises all other errors, and the message returns to its queue.
     """
-    subquery = plan_query_message(instance, message)
+    subquery = plan_query_message(instance, message, tries_min)
     if subquery is None:
         return 0
     from sleeper.query_service.run import run_subquery
 
-    return run_subquery(instance, subquery.message, message.receives, held=False)
+    return run_subquery(instance, subquery.message, message.receives, tries_min, held=False)
 
 
 def run_queued_query(instance: Instance, message: Message, _task_id: str) -> tuple[int, int]:
@@ -94,13 +94,13 @@ def run_queued_query(instance: Instance, message: Message, _task_id: str) -> tup
     return run_query_message(instance, message), 0
 
 
-def plan_query_message(instance: Instance, message: Message) -> Subquery | None:
+def plan_query_message(instance: Instance, message: Message, tries_min: int = 1) -> Subquery | None:
     """Plans the query and sends its subqueries; returns a single one for the caller to run.
 
     QueryIdTakenError, for each delivery, if its id belongs to another query.
     """
     dispatcher = _dispatcher(instance, message.sender)
-    tries_max = instance.properties().get(QUEUE_RECEIVES_MAX)
+    tries_max = max(tries_min, instance.properties().get(QUEUE_RECEIVES_MAX))
     body, message_id = message.body, message.message_id
     if message.receives > 1 and is_refused(body, message_id, instance.queries.tracker()):
         raise QueryIdTakenError(read_query_id(body, message_id))

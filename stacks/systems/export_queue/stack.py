@@ -45,9 +45,10 @@ _SCHEDULE_MINUTES = 1
 _EVENTS_PER_BATCH = 100
 # Later, the schedule has found the exports of an event.
 _EVENT_AGE_MAX = cdk.Duration.minutes(2)
-# The bucket of a function that died waits for its message.
+# The bucket of a function that died waits for its message, so the visibility timeout is short, and
+# the message of a throttled function is received more often.
 _VISIBILITY_MORE_SECONDS = 30
-_RECEIVES_MIN = 10
+_RECEIVES_MIN = 30
 _PROBLEM_MINUTES = 15
 
 

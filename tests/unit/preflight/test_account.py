@@ -134,11 +134,13 @@ def test_a_reservation_beyond_the_quota_is_refused(concurrency: int, reserved: s
 def test_a_new_account_warns_of_throttles_and_memory() -> None:
     account = DescribedAccount()
     account.quotas[CONCURRENCY] = 10
-    values = {"statestore_committer_concurrency_reserved": "0", "lambda_memory_mb": "3009"}
-    found = problems(account, **values)
+    found = problems(account, lambda_memory_mb="3009")
     assert {level for level, _ in found} == {Level.WARNING}
     texts = " ".join(text for _, text in found)
     assert "messages wait" in texts
+    assert "set sleeper.lambda.concurrency.quota=10" in texts
+    advised = problems(account, lambda_concurrency_quota="10")
+    assert "sleeper.lambda.concurrency.quota" not in " ".join(text for _, text in advised)
     assert "sleeper.lambda.memory.mb is 3009" in texts
 
 
