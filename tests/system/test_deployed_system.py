@@ -170,6 +170,7 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
         check_snapshots(user, message)
         step("trimmed")
         every_report_reads(user)
+        check_watch(user, instance)
         step("reports")
         assert user.rows("events", tmp_path).equals(sort_rows(*message))
         check_table_deletion(user)
@@ -382,6 +383,17 @@ def every_report_reads(user: AwsUser) -> None:
     assert {"ingest", "compaction", "splitting", "commits", "ingest_batcher"} <= set(queues)
     assert all(queue["dead"] == 0 for queue in queues.values())
     assert {task["state"] for task in user.report("tasks")} >= {"ended"}
+
+
+def check_watch(user: AwsUser, instance: DeployedInstance) -> None:
+    """It may read everything that it looks at, also what it looks at each hour."""
+    name = f"{user.prefix}-watch-instance"
+    instance.tell_function(name, {"SLEEPER_WATCH_MINUTES": "60"})
+    answer = instance.client("lambda").invoke(FunctionName=name, Payload=b"{}")
+    assert "FunctionError" not in answer
+    counts = json.loads(answer["Payload"].read())
+    # The jobs and tasks that this test made fail are problems, and nothing else is.
+    assert set(counts) <= {"Failing", "OldestMessageSeconds"}
 
 
 def check_table_deletion(user: AwsUser) -> None:
