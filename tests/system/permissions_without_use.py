@@ -1,7 +1,7 @@
 """Permissions that no test of a deployed instance uses, with the reasons why roles have them.
 
-Each line is a pattern of roles, of actions and of resources, and the reason. A line that lists
-nothing fails the test, so a permission that is used or removed leaves the table.
+Each line is a pattern of roles, of actions and of resources, and the reason. A line that is
+about no permission fails the test, so one that is removed leaves the table.
 """
 
 NOT_RUN = {

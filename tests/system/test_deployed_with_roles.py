@@ -57,8 +57,10 @@ def test_every_permission_was_used_except_for_those_that_are_listed(
     unused = {(name, *each) for name, role in recorded.items() for each in role.unused}
     allowed = {each: {line for line in UNUSED if _is_about(line, each)} for each in unused}
     assert sorted(each for each, listed in allowed.items() if not listed) == []
-    needed = {line for listed in allowed.values() for line in listed}
-    assert [line for line in UNUSED if line not in needed and line[0] not in MAY_RUN] == []
+    # How fast a test runs decides whether some are used, but not whether they are granted.
+    granted = {(name, *each) for name, role in recorded.items() for each in role.granted}
+    known = [line for line in UNUSED if any(_is_about(line, each) for each in granted)]
+    assert [line for line in UNUSED if line not in known and line[0] not in MAY_RUN] == []
 
 
 def _is_about(line: tuple[str, str, str, str], permission: tuple[str, str, str]) -> bool:
