@@ -1,7 +1,7 @@
 """Records what later releases must not replace: `python -m tests.infra.record_release`.
 
 Writes the identities of the resources of an instance with every optional part of this version to
-`tests/infra/releases/VERSION.json`, with which `test_upgrades` compares later templates.
+`VERSION.json` in `tests/infra/releases`, with which `test_upgrades` compares later templates.
 """
 
 import sys

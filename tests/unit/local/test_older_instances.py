@@ -1,9 +1,9 @@
 """Folders of instances that older versions of Sleeper wrote, from their opening to a collection.
 
-`tests/approved/recorded/instance-format-N.tar.xz` has the folder of an instance whose states have
-format N: 3 is of version 0.2.0, and 5 of the last version that wrote holds into the log. Table `t`
-has two ingests, a hold on version 3 that lasts an hour, a follower at 3, a compaction of both
-files, and a third ingest.
+`instance-format-N.tar.xz` in `tests/approved/recorded` has the folder of an instance whose states
+have format N: 3 is of version 0.2.0, and 5 of the last version that wrote holds into the log.
+Table `t` has two ingests, a hold on version 3 that lasts an hour, a follower at 3, a compaction of
+both files, and a third ingest.
 """
 
 import shutil
