@@ -3,7 +3,7 @@
 A *throttled* function finds none of the account's concurrency unused. Its message was received, so
 a queue that starts more functions than the account allows makes dead letters of messages that no
 function has seen. Each queue therefore has a maximum, and all together at most half of the quota:
-schedules, clients, Athena and other applications need the rest.
+schedules, clients and other applications need the rest.
 """
 
 from collections.abc import Sequence

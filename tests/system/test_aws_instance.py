@@ -384,7 +384,7 @@ def test_a_clone_outlives_its_deleted_owner(
     ok(cities("ingest", "towns", "rows.parquet", "--job-id", "again"))
     ok(cities("undo", "again"))
     assert cities("query", "towns", "--format", "csv").stdout == expected
-    ok(cities("table", "restore", "towns", "--to", "6"))
+    ok(cities("table", "restore", "towns", "--to", "4"))
     ok(cities("compact", "towns", "--all"))
     work()
     later = replace(instance, clock=lambda: system_clock() + 3_600_000)

@@ -199,7 +199,7 @@ QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SEC
 
 SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "The period in which a state snapshot of each table is stored and its log is trimmed.", redeploy=True)
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "The minimum number of new transactions for a new state snapshot.")
-QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Group.STATE, "The number of receives before a message becomes a dead letter, except for compaction jobs. On AWS, at least 5 for messages that start lambdas, because AWS counts throttled ones, 10 for operations on tables, 20 for commits and 30 for export queues.", redeploy=True)
+QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Group.STATE, "The number of receives before a message becomes a dead letter, except for compaction jobs. On AWS, at least 5 for messages that start lambdas, because AWS counts throttled ones, 10 for operations on tables, 20 for commits and 30 for exports.", redeploy=True)
 QUEUE_VISIBILITY_SECONDS = declare("queue.visibility.timeout.seconds", whole_number(1, 43_200), 900, Group.STATE, "The visibility timeout of queues without their own property.", redeploy=True)
 COMMIT_BACKLOG_MAX = declare("statestore.commit.backlog.max", whole_number(0), 5000, Group.STATE, "On AWS: no compaction jobs are created while more commits than this are queued for the committer.")
 STATE_COPIES_MAX = declare("state.copies.max", whole_number(1), 100, Group.STATE, "The maximum number of table states that a process of an AWS instance caches on local disk.")

@@ -38,7 +38,7 @@ def stop():
     time.sleep(60)
 
 try:
-    with interrupted_by_sigterm(0.5):
+    with interrupted_by_sigterm(1.5):
         {work}()
 except KeyboardInterrupt:
     print("stopped", flush=True)
