@@ -2,7 +2,7 @@
 
 The version must be `sleeper.__version__` and have a dated section in CHANGELOG.md; the working
 tree must be clean and the tag `v<VERSION>` unused. The sdist and the wheel are built into `dist/`,
-the wheel from the sdist. The wheel must contain exactly the files of `core/sleeper`, and its
+the wheel from the sdist. The wheel must contain exactly the files of `core`, and its
 `sleeper --version` must print the version in a fresh virtual environment. `dist/` also gets bills
 of materials (CycloneDX JSON) of the packages, functions and images. Nothing is uploaded.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from sleeper import DISTRIBUTION, __version__
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "core" / "sleeper"
+CORE = ROOT / "core"
 PINS = (
     ROOT / "requirements.txt",
     *(ROOT / folder / "requirements.txt" for folder in ("lambdas", "containers")),
@@ -65,12 +65,12 @@ def version_problems(version: str, declared_version: str, changelog: str) -> lis
 
 
 def content_problems(wheel: Path) -> list[str]:
-    """Returns the differences between the wheel and the package's folder."""
+    """Returns the differences between the wheel and the folder of the packages."""
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = {
-        path.relative_to(PACKAGE.parent).as_posix()
-        for path in PACKAGE.rglob("*")
+        path.relative_to(CORE).as_posix()
+        for path in CORE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     return [

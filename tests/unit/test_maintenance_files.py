@@ -46,6 +46,7 @@ def test_a_wheel_without_the_packages_files_is_refused(tmp_path: Path) -> None:
         archive.writestr("sleeper_store-1.dist-info/METADATA", "")
     problems = content_problems(wheel)
     assert "sleeper/py.typed is not in the wheel" in problems
+    assert "pyspark_sleeper/__init__.py is not in the wheel" in problems
     assert "tests/test_x.py is in the wheel only" in problems
 
 

@@ -8,7 +8,7 @@ The two that the libraries start are switched off here.
 import os
 import sys
 
-# The daemon that looks for data sources of Spark's own finds none, and needs no library.
+# The daemon that looks for installed data sources forks one worker, once.
 _LOOKUP = "pyspark.sql.worker.lookup_data_sources"
 
 if "pyspark.daemon" in sys.orig_argv and _LOOKUP not in sys.orig_argv:
