@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import socket
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -27,10 +28,12 @@ from sleeper.bulk_import.run import Exchange
 from sleeper.bulk_import.slots import slot_of_task, task_count
 from sleeper.bulk_import.splits import InputSplit, SplitSample, sample_split
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.errors import UnavailableError
 from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
 from sleeper.spark.session import mark_errors, raise_task_errors
 from sleeper.statestore.transactions.add_files import NewFile
+from sleeper.storage.location import DataRoot
 
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
 _PIECES_PER_BATCH = 8
@@ -101,7 +104,21 @@ class SparkCluster:
             pieces = _numbers(own, len(exchange.splits)).mapInArrow(_map_numbers(cut), _PIECE)
             by_task = _assign_by_task(pieces, tasks)
             texts = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
-        return [new_file_from_json(row[0]) for row in texts]
+        files = [new_file_from_json(row[0]) for row in texts]
+        _check_files(exchange.target.root, files)
+        return files
+
+
+def _check_files(root: DataRoot, files: Sequence[NewFile]) -> None:
+    """Raises UnavailableError if executors wrote to a folder of their own at the root's path."""
+    if root.buckets:
+        return
+    for new in files:
+        if not Path(root.url_of(new.file.path)).exists():
+            raise UnavailableError(
+                f"an executor wrote {new.file.path}, which does not exist in {root.url_of('')} on "
+                f"host {socket.gethostname()} (expected a folder that all machines see)"
+            )
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:

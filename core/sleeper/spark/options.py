@@ -8,16 +8,18 @@ instance once.
 import csv
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sleeper import INSTANCE_VARIABLE
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.partitions.json import (
@@ -260,9 +262,20 @@ _AWS_PREFIX = "aws:"
 
 @lru_cache(maxsize=8)
 def cached_instance(where: str) -> Instance:
-    """Returns the instance, opened once per process, which retries requests as jobs do."""
+    """Returns the instance, opened once per process, which retries requests as jobs do.
+
+    NotFoundError if its folder does not exist, with the host if an executor does not see it.
+    """
     retry_as_job()
-    return open_instance(where)
+    try:
+        return open_instance(where)
+    except NotFoundError as error:
+        if TaskContext.get() is None or where.startswith(_AWS_PREFIX):
+            raise
+        raise NotFoundError(
+            f"{error} on host {socket.gethostname()} (expected a folder that the driver and all "
+            "executors see at the same path)"
+        ) from None
 
 
 def absolute(where: str) -> str:

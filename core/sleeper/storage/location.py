@@ -4,8 +4,9 @@ import contextlib
 import io
 import os
 import re
+import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,9 @@ class DataRoot:
     def check_writable(self) -> None:
         """Raises InvalidRequestError if the root was opened read-only."""
 
-    def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
+    def __reduce__(self) -> tuple[Callable[[Path | Bucket], "DataRoot"], tuple[Path | Bucket]]:
         """Pickles the place, so that a task on another machine opens its own store."""
-        return DataRoot, (self._location,)
+        return _open_again, (self._location,)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -355,6 +356,20 @@ def _map_file(path: str) -> memoryview:
 
     with pa.memory_map(path) as file:
         return memoryview(file.read_buffer()).cast("B")
+
+
+def _open_again(location: Path | Bucket) -> DataRoot:
+    """Opens the root of another process.
+
+    InvalidRequestError if this machine does not see its folder. A new folder in its place would
+    receive files that no other machine reads.
+    """
+    if isinstance(location, Path) and not location.is_dir():
+        raise InvalidRequestError(
+            f"folder {location} does not exist on host {socket.gethostname()} (expected a folder "
+            "that all machines see at the same path, or an instance on AWS)"
+        )
+    return DataRoot(location)
 
 
 def open_root(location: str, like: DataRoot | None = None) -> DataRoot:

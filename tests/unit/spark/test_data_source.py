@@ -1,5 +1,7 @@
 """The format `sleeper` as Spark calls it, without a Spark: plans, pickles, batches."""
 
+import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from sleeper.query.distributed import read as distributed_read
 from sleeper.schema.model import Field, PrimitiveType
 from sleeper.spark.changes import SleeperChangesSource
 from sleeper.spark.data_source import SleeperDataSource
+from sleeper.storage.location import DataRoot
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "LongType"}],
@@ -339,3 +342,14 @@ def test_a_stream_that_starts_before_a_delete_says_so(
     stream.initialOffset()
     stream.stop()
     assert not caplog.records
+
+
+def test_an_executor_that_does_not_see_the_driver_s_folder_refuses_it(tmp_path: Path) -> None:
+    folder = tmp_path / "instance"
+    pickled = cloudpickle.dumps(DataRoot(folder))
+    folder.rmdir()
+    reason = f"folder {folder} does not exist on host {socket.gethostname()} "
+    with pytest.raises(InvalidRequestError, match=re.escape(reason)):
+        cloudpickle.loads(pickled)
+    # Nor is it created, where files would be lost.
+    assert not folder.exists()
