@@ -16,7 +16,8 @@ from sleeper.bulk_import.service import bulk_import_paths
 from sleeper.opening import create_instance, open_instance
 from sleeper.schema.model import schema_to_json
 from sleeper.spark.cluster import SparkCluster
-from sleeper.spark.session import local_session
+from sleeper.spark.session import start_session
+from sleeper.spark.settings import SparkSettings
 
 ROWS = 20_000_000
 _LEAVES = 128
@@ -71,7 +72,8 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
             {"sleeper.table.bulk.import.min.leaf.partitions": str(_LEAVES)},
             points,
         )
-    with local_session("benchmark", f"local[{CORES}]", place / "spark", SPARK_SETTINGS) as session:
+    settings = SparkSettings(f"local[{CORES}]", SPARK_SETTINGS)
+    with start_session("benchmark", settings, place / "spark") as session:
         cluster = SparkCluster(session)
         bulk_import_paths(instance, "warm", [warm], lambda: cluster)
         previous = cpu_seconds_of_all()
@@ -89,7 +91,8 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
 
 def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
     place = empty(Path(folder) / "spark")
-    with local_session("benchmark", f"local[{CORES}]", place / "spark", SPARK_SETTINGS) as session:
+    settings = SparkSettings(f"local[{CORES}]", SPARK_SETTINGS)
+    with start_session("benchmark", settings, place / "spark") as session:
 
         def write(source: str, target: Path) -> None:
             ranged = session.read.parquet(source).repartitionByRange(_LEAVES, "key")

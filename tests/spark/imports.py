@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,9 +34,11 @@ PATIENCE_SECONDS = 240
 
 
 @contextmanager
-def instance_to_import_into(folder: Path) -> Iterator[Instance]:
+def instance_to_import_into(
+    folder: Path, values: Mapping[str, str] | None = None
+) -> Iterator[Instance]:
     """An instance with a table `t`, which imports split into eight leaves."""
-    create_instance(folder, "test")
+    create_instance(folder, "test", values)
     instance = open_instance(folder)
     properties = {BULK_IMPORT_LEAVES_MIN.name: "8", BULK_IMPORT_LEAF_BYTES_MIN.name: "0"}
     create_table(instance, "t", SCHEMA, properties)
@@ -93,10 +95,13 @@ def data_files(instance: Instance) -> set[Path]:
 class Import:
     """A `sleeper bulk-import` into table `t`, in a process group of its own."""
 
-    def __init__(self, instance: Instance, source: Path, master: str, job_id: str = "j") -> None:
+    def __init__(
+        self, instance: Instance, source: Path, master: str, job_id: str = "j", *options: str
+    ) -> None:
         program = "from sleeper.cli.main import main; main()"
         command = [sys.executable, "-c", program, "--instance", instance.where]
         command += ["bulk-import", "t", str(source), "--job-id", job_id, "--master", master]
+        command += options
         home = {
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYSPARK_PYTHON": sys.executable,

@@ -19,10 +19,11 @@ _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xlog:disable"
 _PROGRAM = """
 import sys
 from pathlib import Path
-from sleeper.spark.session import local_session
+from sleeper.spark.session import start_session
+from sleeper.spark.settings import SparkSettings
 
 folder = Path(sys.argv[1])
-with local_session("archive", "local[2]", folder, {}) as spark:
+with start_session("archive", SparkSettings("local[2]"), folder) as spark:
     rows = spark.range(1000).selectExpr("id", "cast(id AS string) AS text").repartition(4, "text")
     rows.sortWithinPartitions("text").write.parquet(str(folder / "rows"))
     rows = spark.read.parquet(str(folder / "rows")).filter("id > 10")

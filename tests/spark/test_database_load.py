@@ -22,6 +22,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.status import JobState
 from sleeper.opening import open_instance
 from sleeper.retries import RETRY_VARIABLE
+from sleeper.spark.settings import SparkSettings
 from tests.servers.aws_instance import AwsInstance
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
@@ -60,7 +61,7 @@ def create_adapter(instance: Instance, database: Database, **more: Any) -> Adapt
 
 
 def run(instance: Instance, run_id: str | None = None) -> AdapterRun:
-    with local_databases(instance, "local[2]") as spark:
+    with local_databases(instance, SparkSettings("local[2]")) as spark:
         return run_adapter(instance, "shop", run_id, spark=spark)
 
 
@@ -175,7 +176,7 @@ def test_rows_are_staged_in_the_bucket_of_imports(
             if stage == "plan":
                 read.extend(each.bytes for each in ports.storage.imports().list_objects("staged"))
 
-        with local_databases(ports, "local[2]", on_stage) as databases:
+        with local_databases(ports, SparkSettings("local[2]"), on_stage) as databases:
             assert run_adapter(ports, "shop", spark=databases).rows == 100
         assert len(read) == 3
         assert list(ports.storage.imports().list_objects("staged")) == []

@@ -41,14 +41,15 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from sleeper.spark.session import local_session
+from sleeper.spark.session import start_session
+from sleeper.spark.settings import SparkSettings
 
 def seconds(batches):
     from sleeper.retries import retry_seconds
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"seconds": [retry_seconds()]})
 
-with local_session("retries", "local[1]", Path(sys.argv[1]), {}) as spark:
+with start_session("retries", SparkSettings("local[1]"), Path(sys.argv[1])) as spark:
     (row,) = spark.range(1, numPartitions=1).mapInArrow(seconds, "seconds double").collect()
     print(row["seconds"])
 """

@@ -1,7 +1,7 @@
 """`sleeper adapter`: named pairs of a source and a sink, which run repeatedly."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +9,14 @@ import typer
 
 from sleeper import DISTRIBUTION
 from sleeper.adapters.source_text import NewAdapter
-from sleeper.cli.arguments import LIMIT_MAX, complete_names, use_instance
+from sleeper.cli.arguments import (
+    LIMIT_MAX,
+    SparkConf,
+    SparkMaster,
+    complete_names,
+    spark_arguments,
+    use_instance,
+)
 from sleeper.cli.ingest import suggest_retry, summarize_load
 from sleeper.cli.options import options_of
 from sleeper.cli.output import instance_command, listing_command, note, show_ingest, show_stages
@@ -88,6 +95,8 @@ def run(
             help="Send the run to the queue. `sleeper run` runs it, or a task of an AWS instance.",
         ),
     ] = False,
+    master: SparkMaster = None,
+    conf: SparkConf = None,
 ) -> None:
     """Load all rows of an adapter's source into its sink.
 
@@ -98,6 +107,7 @@ def run(
       sleeper adapter run orders
       sleeper adapter run orders --run-id 2026-11-23
       sleeper adapter run orders --submit
+      sleeper adapter run orders --master spark://10.0.0.1:7077 --conf spark.cores.max=8
     """
     from sleeper.jobs.event import new_run_id
 
@@ -113,14 +123,17 @@ def run(
         # Fails before the engine takes a second.
         adapter = AdapterStore(instance.storage.root).get(name)
         start = time.monotonic()
-        with suggest_retry(context, ["adapter", "run", name], run_id, "--run-id", "run"):
-            result = _run_here(instance, adapter, run_id)
+        arguments = ["adapter", "run", name, *spark_arguments(master, conf)]
+        with suggest_retry(context, arguments, run_id, "--run-id", "run"):
+            result = _run_here(instance, adapter, run_id, master, conf or ())
     if result.note:
         note(f"note: {result.note}")
     note(summarize_load(result, result.sink, time.monotonic() - start))
 
 
-def _run_here(instance: "Instance", adapter: "Adapter", run_id: str) -> "AdapterRun":
+def _run_here(
+    instance: "Instance", adapter: "Adapter", run_id: str, master: str | None, conf: Sequence[str]
+) -> "AdapterRun":
     """Runs an adapter in this process, and shows its progress."""
     from sleeper.adapters.run import run_adapter
 
@@ -130,25 +143,31 @@ def _run_here(instance: "Instance", adapter: "Adapter", run_id: str) -> "Adapter
             on_stage = stack.enter_context(show_stages(f"adapter {adapter.name}"))
         else:
             progress = stack.enter_context(show_ingest(f"adapter {adapter.name}"))
-        spark = stack.enter_context(_local_spark(instance, on_stage))
+        spark = stack.enter_context(_local_spark(instance, on_stage, master, conf))
         return run_adapter(instance, adapter.name, run_id, progress, spark)
 
 
 @contextmanager
-def _local_spark(instance: "Instance", on_stage: "OnStage | None" = None) -> "Iterator[OpenSpark]":
-    """Yields a function that starts Spark on this machine."""
+def _local_spark(
+    instance: "Instance",
+    on_stage: "OnStage | None" = None,
+    master: str | None = None,
+    conf: Sequence[str] = (),
+) -> "Iterator[OpenSpark]":
+    """Yields a function that starts a session of Spark."""
     with ExitStack() as stack:
 
         def start() -> "SparkDatabases":
             try:
                 from sleeper.adapters.spark.database_load import local_databases
-                from sleeper.spark.session import LOCAL_MASTER
+                from sleeper.spark.settings import choose_settings
             except ModuleNotFoundError as error:
                 raise InvalidRequestError(
                     f"the database is read with Spark, which needs {error.name}: pip install "
                     f"'{DISTRIBUTION}[spark]'"
                 ) from error
-            return stack.enter_context(local_databases(instance, LOCAL_MASTER, on_stage))()
+            settings = choose_settings(instance.properties(), master, conf)
+            return stack.enter_context(local_databases(instance, settings, on_stage))()
 
         yield start
 

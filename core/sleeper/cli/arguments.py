@@ -130,6 +130,31 @@ def _complete_property(incomplete: str, declared: "Catalogue") -> list[str]:
 TableName = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the table.", autocompletion=complete_table)
 ]
+SparkMaster = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Spark master, such as local[8] or spark://HOST:7077. Default: sleeper.spark.master, "
+        "else all processors of this machine.",
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="NAME=VALUE",
+        help="Setting of Spark, besides those of sleeper.spark.conf. Repeatable.",
+    ),
+]
+
+
+def spark_arguments(master: str | None, conf: Sequence[str] | None) -> list[str]:
+    """Returns the arguments that repeat these options."""
+    settings = [part for each in conf or () for part in ("--conf", each)]
+    return [*([] if master is None else ["--master", master]), *settings]
+
+
 OutputOption = Annotated[OutputKind, typer.Option("--output", "-o", help="Output format.")]
 
 

@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper import DISTRIBUTION
-from sleeper.cli.arguments import TableName, use_instance
+from sleeper.cli.arguments import (
+    SparkConf,
+    SparkMaster,
+    TableName,
+    spark_arguments,
+    use_instance,
+)
 from sleeper.cli.ingest import JobId, suggest_retry, summarize_load
 from sleeper.cli.output import note, show_stages
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
+
+# One attempt for each task, because an invalid row fails every one.
+_MASTER = "local[*]"
 
 if TYPE_CHECKING:
     from sleeper.bulk_export.service import BulkExportResult
@@ -91,9 +100,8 @@ def bulk_import(
         ),
     ],
     job_id: JobId = None,
-    master: Annotated[
-        str, typer.Option("--master", metavar="MASTER", help="Spark master to start.")
-    ] = "local[*]",
+    master: SparkMaster = None,
+    conf: SparkConf = None,
 ) -> None:
     """Add many or large files to a table with Spark.
 
@@ -104,22 +112,25 @@ def bulk_import(
     Examples:
       sleeper bulk-import flights /data/flights
       sleeper bulk-import flights /data/2013 --job-id year-2013 --master 'local[8]'
+      sleeper bulk-import flights /data/2013 --master spark://10.0.0.1:7077 --conf spark.cores.max=8
     """
     with use_instance(context) as instance:
         instance.table(name)  # fails before Spark takes seconds to load
         try:
             from sleeper.spark.bulk_import_job import import_on
+            from sleeper.spark.settings import choose_settings
         except ModuleNotFoundError as error:
             raise InvalidRequestError(
                 f"sleeper bulk-import needs {error.name}: pip install '{DISTRIBUTION}[spark]'"
             ) from error
         job_id = job_id or new_job_id()
-        arguments = ["bulk-import", name, *files, "--master", master]
+        arguments = ["bulk-import", name, *files, *spark_arguments(master, conf)]
+        spark = choose_settings(instance.properties(), master, conf or (), _MASTER)
         start = time.monotonic()
         with (
             suggest_retry(context, arguments, job_id),
             interrupted_by_sigterm(),
             show_stages(f"bulk import into {name}") as on_stage,
         ):
-            result = import_on(master, instance, name, files, job_id, on_stage)
+            result = import_on(spark, instance, name, files, job_id, on_stage)
     note(summarize_load(result, name, time.monotonic() - start))

@@ -39,6 +39,7 @@ class Group(StrEnum):
     INGEST = "Ingest"
     INGEST_BATCHER = "Ingest batcher"
     BULK_IMPORT = "Bulk import"
+    SPARK = "Spark"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

@@ -13,6 +13,7 @@ from typing import TypeVar
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, Group, Property, SetBy
 from sleeper.properties.value_kind import (
     FLAG,
+    SPARK_SETTINGS,
     STRING_LIST,
     TAGS,
     ValueKind,
@@ -172,6 +173,9 @@ SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _
 INGEST_LINE_BYTES_MAX = declare("ingest.line.bytes.max", byte_count(1024), 16 * _MIB, Group.ENGINE, "The maximum length of a JSON line or a CSV value in an ingested file. A long line takes a multiple of its size in memory.")
 QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a query may use before it spills to disk.")
 BULK_IMPORT_TASK_MEMORY_BYTES = declare("bulk.import.task.memory.bytes", byte_count(16 * _MIB), 512 * _MIB, Group.BULK_IMPORT, "The memory that each of a bulk import's tasks on Spark may use to sort before it spills to disk.")
+SPARK_MASTER = declare("spark.master", optional(pattern("[^\\s]{1,2000}", "a master of Spark such as local[4], spark://HOST:7077, yarn or k8s://https://HOST")), None, Group.SPARK, "The master that processes of this instance start Spark on: bulk imports, adapters and stashes, unless `--master` names another. Unset: all processors of the machine. Platforms of AWS have their own.")
+SPARK_CONF = declare("spark.conf", SPARK_SETTINGS, (), Group.SPARK, "Settings of the sessions that processes of this instance start, such as `spark.executor.memory=4g,spark.cores.max=16`. `--conf` adds to them.")
+SPARK_WAIT_SECONDS = declare("spark.executor.wait.seconds", whole_number(1, _DAY_SECONDS), 60, Group.SPARK, "The time in which a cluster must offer the first executor. Then the job fails with what the master reported.")
 SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "The folder for spilled data. Unset: the folder of the local instance; on AWS, the temporary folder.")
 ENGINE_THREADS = declare("engine.threads", whole_number(0, 1024), 0, Group.ENGINE, "The number of threads of an ingest, merge or query. 0: one per processor.")
 QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.QUERY, "The maximum number of rows of a query's result. 0: no limit.")

@@ -189,6 +189,30 @@ TAGS: ValueKind[tuple[tuple[str, str], ...]] = ValueKind(
     lambda tags: ",".join(f"{key},{value}" for key, value in tags),
 )
 
+# Values have commas too, names always begin with `spark.`.
+_BETWEEN_SETTINGS = re.compile(r",(?=\s*spark\.)")
+_SPARK_SETTING = re.compile(r"(spark\.[A-Za-z0-9._-]+)=(.*)", re.DOTALL)
+
+
+def parse_spark_setting(value: str) -> tuple[str, str]:
+    """Returns the name and the value of `NAME=VALUE`. ValueError for any other text."""
+    match = _SPARK_SETTING.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(value)
+    return match[1], match[2].strip()
+
+
+def _parse_spark_settings(value: str) -> tuple[tuple[str, str], ...]:
+    items = [item for item in _BETWEEN_SETTINGS.split(value) if item.strip()]
+    return tuple(parse_spark_setting(item) for item in items)
+
+
+SPARK_SETTINGS: ValueKind[tuple[tuple[str, str], ...]] = ValueKind(
+    "a list spark.NAME=VALUE,spark.NAME=VALUE",
+    _parse_spark_settings,
+    lambda settings: ",".join(f"{name}={value}" for name, value in settings),
+)
+
 FILTERS_TEXT: ValueKind[tuple[AgeOff, ...]] = ValueKind(
     "filters such as ageOff(field,millis)", parse_filters, format_filters
 )

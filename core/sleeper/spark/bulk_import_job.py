@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,8 @@ from sleeper.jobs.queue import Message
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.driver import run_driver
-from sleeper.spark.session import local_session, open_submitted_session, stop_session
+from sleeper.spark.session import open_submitted_session, start_session, stop_session
+from sleeper.spark.settings import SparkSettings
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.bucket_folder import s3_file
 
@@ -31,20 +32,19 @@ _APP_NAME = "sleeper bulk import"
 
 
 def import_on(
-    master: str,
+    spark: SparkSettings,
     instance: Instance,
     table_name: str,
     paths: Sequence[str],
     job_id: str | None,
     on_stage: OnStage,
-    settings: Mapping[str, str] | None = None,
 ) -> BulkImportResult:
-    """Imports files now, on a local Spark that starts only if there are files to import."""
+    """Imports files now, on a session of Spark that starts only if there are files to import."""
     with ExitStack() as stack:
 
         def start() -> Cluster:
             folder = instance.storage.spill_folder() / "spark"
-            session = local_session(_APP_NAME, master, folder, settings or {})
+            session = start_session(_APP_NAME, spark, folder, instance.storage.root)
             return SparkCluster(stack.enter_context(session))
 
         return bulk_import_paths(instance, table_name, paths, start, job_id, on_stage)

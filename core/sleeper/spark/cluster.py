@@ -105,11 +105,11 @@ class SparkCluster:
             by_task = _assign_by_task(pieces, tasks)
             texts = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
         files = [new_file_from_json(row[0]) for row in texts]
-        _check_files(exchange.target.root, files)
+        check_files(exchange.target.root, files)
         return files
 
 
-def _check_files(root: DataRoot, files: Sequence[NewFile]) -> None:
+def check_files(root: DataRoot, files: Sequence[NewFile]) -> None:
     """Raises UnavailableError if executors wrote to a folder of their own at the root's path."""
     if root.buckets:
         return

@@ -51,6 +51,7 @@ from sleeper.spark.options import (
     to_arrow,
     to_spark,
 )
+from sleeper.spark.session import run_this_python
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 from sleeper.systems import load, systems
 
@@ -214,9 +215,13 @@ _NAME = "sleeper"
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the formats `sleeper`, `sleeper-changes` and those of systems in the session."""
+    """Registers the formats `sleeper`, `sleeper-changes` and those of systems in the session.
+
+    Spark registers them itself if the package is installed in the Python of its workers.
+    """
     from sleeper.spark.changes import SleeperChangesSource
 
+    run_this_python(spark)
     others = (load(source) for system in systems() for source in system.spark_sources)
     for source in (SleeperDataSource, SleeperChangesSource, *others):
         spark.dataSource.register(source)

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +16,14 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from sleeper import errors
 from sleeper.errors import SleeperError, UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
+from sleeper.spark.first_task import run_first_task
+from sleeper.spark.settings import SparkSettings
+from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 
@@ -30,17 +35,26 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c: %m%n
 """
+# What the master of a cluster reports to the driver.
+_REPORTS = """logger.deploy.name = org.apache.spark.deploy
+logger.deploy.level = info
+logger.cluster.name = org.apache.spark.scheduler.cluster
+logger.cluster.level = info
+logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.scheduler.level = warn
+"""
 _LOG = "spark.log"
 # Executors do not inherit the driver's environment, and open buckets before a task runs.
 _RETRIES = {f"spark.executorEnv.{RETRY_VARIABLE}": str(JOB_RETRY_SECONDS)}
 _LOG_SHOWN_BYTES = 500
-LOCAL_MASTER = "local[*,2]"
-"""All processors of this machine. A task is tried twice, because connections may break."""
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+_PYTHON_SETTING = "spark.pyspark.python"
+_LOGGING = "log4j2.properties"
 
 
 def open_submitted_session(app_name: str) -> SparkSession:
     """Opens the session of spark-submit's settings. UnavailableError if it does not start."""
-    _use_this_python()
+    _use_this_python({})
     try:
         builder = SparkSession.builder.appName(app_name)
         for name, value in _RETRIES.items():
@@ -61,34 +75,24 @@ def stop_session(session: SparkSession) -> None:
 
 
 @contextmanager
-def local_session(
-    app_name: str, master: str, folder: Path, settings: Mapping[str, str]
+def start_session(
+    app_name: str, settings: SparkSettings, folder: Path, root: DataRoot | None = None
 ) -> Iterator[SparkSession]:
-    """Opens a session on this machine, with its files and log in the folder.
+    """Opens a session whose driver is this process, with the driver's files and log in the folder.
 
     A process has one session at a time: reuses a running session, and leaves it open.
-    UnavailableError if it does not start: without Java, for one.
+    UnavailableError if it does not start: without Java, for one, or without an executor.
+    InvalidRequestError if the executors of a cluster do not see the instance's root.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
     folder.mkdir(parents=True, exist_ok=True)
-    logging_file = folder / "log4j2.properties"
-    logging_file.write_text(_QUIET)
-    _use_this_python()
-    chosen = _RETRIES | {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file.as_uri()}"
-        f" -Dderby.system.home={folder}",
-        "spark.local.dir": str(folder),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**chosen, **settings}.items():
+    (folder / _LOGGING).write_text(_QUIET if settings.is_local else _QUIET + _REPORTS)
+    _use_this_python(settings.conf)
+    builder = SparkSession.builder.appName(app_name).master(settings.master)
+    for name, value in session_conf(settings, folder).items():
         builder = builder.config(name, value)
     try:
         with _errors_into(folder / _LOG):
@@ -101,14 +105,36 @@ def local_session(
             f"Spark did not start (it needs Java 17): {log_tail or error}"
         ) from error
     try:
+        if not settings.is_local:
+            with raise_task_errors():
+                run_first_task(session, root, settings.wait_seconds, folder / _LOG)
         yield session
     finally:
         stop_session(session)
 
 
-def _use_this_python() -> None:
+def session_conf(settings: SparkSettings, folder: Path) -> dict[str, str]:
+    """Returns all settings of a session with the driver's files in the folder."""
+    logging_file = (folder / _LOGGING).as_uri()
+    conf = _RETRIES | {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file}"
+        f" -Dderby.system.home={folder}",
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    if settings.is_local:
+        # Executors of a cluster connect to the driver at the address that Spark chooses.
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return conf | dict(settings.conf)
+
+
+def _use_this_python(settings: Mapping[str, str]) -> None:
     """Makes executors use this Python by default, instead of Spark's default `python3`."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _PYTHON_SETTING in settings:
+        os.environ[_PYTHON_VARIABLE] = settings[_PYTHON_SETTING]
+    os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
     # Spark runs its workers by `python -m`, which would import from the current folder first.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
 
@@ -128,10 +154,26 @@ def _errors_into(log: Path) -> Iterator[None]:
         os.close(target)
 
 
+def run_this_python(session: SparkSession) -> None:
+    """Makes later jobs of a user's session use this Python, unless its environment names one.
+
+    Spark's default is the `python3` of the path, which lacks the package if the virtual environment
+    of the driver was not activated.
+    """
+    if _PYTHON_VARIABLE in os.environ or is_remote():
+        return
+    context = session.sparkContext
+    context.pythonExec = context.getConf().get(_PYTHON_SETTING) or sys.executable
+
+
 _MARK = "sleeper task failed: "
 # A line of the gateway before the error.
 _GATEWAY_PREFIX = "An error occurred while calling "
 _MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
+# The last line of a trace of Python, of an error before or outside `mark_errors`.
+_TRACED = re.compile(r"^sleeper\.errors\.(\w+): (.+)$", re.MULTILINE)
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: (No module named .+)$", re.MULTILINE)
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor ")
 
 
 class TaskError(Exception):
@@ -144,8 +186,18 @@ def mark_errors() -> Iterator[None]:
     try:
         yield
     except SleeperError as error:
-        marked = json.dumps({"kind": type(error).__name__, "message": str(error)})
+        # Subclasses are of modules that the driver may not have loaded.
+        kind = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
+        message = f"{error} on host {socket.gethostname()}" if _misses_file(error) else str(error)
+        marked = json.dumps({"kind": kind.__name__, "message": message})
         raise TaskError(_MARK + marked) from error
+
+
+def _misses_file(error: BaseException | None) -> bool:
+    """Returns whether the cause is a missing file, such as one that only the driver sees."""
+    while error is not None and not isinstance(error, FileNotFoundError):
+        error = error.__cause__
+    return error is not None
 
 
 @contextmanager
@@ -170,11 +222,25 @@ def is_spark_error(error: Exception) -> bool:
 
 def _error_in(text: str) -> SleeperError:
     match = _MARKED.search(text)
-    if match is None:
-        lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
-        causes = [line for line in lines if line and not line.startswith(_GATEWAY_PREFIX)]
-        return UnavailableError(f"Spark failed: {causes[0] if causes else 'no reason reported'}")
-    raw = json.loads(match[1])
-    kind = getattr(errors, raw["kind"])
-    error: SleeperError = kind(raw["message"])
+    if match is not None:
+        raw = json.loads(match[1])
+        return _make_error(raw["kind"], raw["message"])
+    traced = _TRACED.search(text)
+    if traced is not None:
+        return _make_error(traced[1], traced[2])
+    missing = _MISSING_MODULE.search(text)
+    if missing is not None:
+        host = _HOST.search(text)
+        where = f" on host {host[1]}" if host else ""
+        return UnavailableError(
+            f"the Python of an executor{where} lacks a package: {missing[1]} (install sleeper "
+            "there, or name another Python by PYSPARK_PYTHON or spark.pyspark.python)"
+        )
+    lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
+    causes = [line for line in lines if line and not line.startswith(_GATEWAY_PREFIX)]
+    return UnavailableError(f"Spark failed: {causes[0] if causes else 'no reason reported'}")
+
+
+def _make_error(kind: str, message: str) -> SleeperError:
+    error: SleeperError = getattr(errors, kind)(message)
     return error

@@ -1,11 +1,20 @@
 """Errors of executors, as the driver translates them."""
 
+import re
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+from sleeper.spark.cluster import check_files
 from sleeper.spark.session import TaskError, mark_errors, raise_task_errors
+from sleeper.storage.bucket import MissingBucketError
+from sleeper.storage.location import DataRoot
 
 CALLED = """An error occurred while calling o5.collectToPython.
 : org.apache.spark.SparkException: Job 3 was cancelled
@@ -45,6 +54,53 @@ def test_errors_of_spark_and_its_gateway_are_unavailable(error: Exception, messa
         raise error_in_driver
 
 
+TRACE = """Job aborted due to stage failure: Lost task 0.0 (TID 7) (10.0.0.2 executor 1): Traceback
+  File "worker.py", line 1, in main
+{}
+"""
+
+
+def test_an_error_before_the_task_s_own_code_is_read_from_its_trace() -> None:
+    line = "sleeper.errors.InvalidRequestError: folder /data does not exist on host b"
+    error = wrap_as_py4j(PySparkException(TRACE.format(line)))
+    assert type(error) is InvalidRequestError
+    assert str(error) == "folder /data does not exist on host b"
+
+
+def test_an_executor_without_the_package_is_named() -> None:
+    line = "ModuleNotFoundError: No module named 'sleeper'"
+    error = wrap_as_py4j(PySparkException(TRACE.format(line)))
+    assert type(error) is UnavailableError
+    assert str(error).startswith(
+        "the Python of an executor on host 10.0.0.2 lacks a package: No module named 'sleeper' ("
+    )
+
+
+def test_a_file_that_an_executor_does_not_see_is_reported_with_the_host() -> None:
+    missing = InvalidRequestError("cannot read a.csv")
+    missing.__cause__ = FileNotFoundError("a.csv")
+    with pytest.raises(TaskError, match=r"cannot read a\.csv on host") as error_info, mark_errors():
+        raise missing
+    assert socket.gethostname() in str(error_info.value)
+
+
+def test_an_error_of_a_subclass_is_raised_as_its_kind() -> None:
+    with pytest.raises(TaskError) as error_info, mark_errors():
+        raise MissingBucketError("no bucket b")
+    error = wrap_as_py4j(PySparkException(str(error_info.value)))
+    assert type(error) is MissingBucketError.__base__
+
+
 def test_other_errors_pass_through() -> None:
     assert type(wrap_as_py4j(DataError("torn"))) is DataError
     assert type(wrap_as_py4j(ZeroDivisionError())) is ZeroDivisionError
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(tmp_path: Path) -> None:
+    root = DataRoot(tmp_path)
+    (tmp_path / "a").touch()
+    here, elsewhere = (cast(Any, SimpleNamespace(file=SimpleNamespace(path=p))) for p in "ab")
+    check_files(root, [here])
+    reason = f"an executor wrote b, which does not exist in {tmp_path} on host "
+    with pytest.raises(UnavailableError, match=re.escape(reason)):
+        check_files(root, [here, elsewhere])

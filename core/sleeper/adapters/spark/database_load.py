@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.schema.model import Schema
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.jdbc_driver import jar_settings
-from sleeper.spark.session import local_session, open_submitted_session, stop_session
+from sleeper.spark.session import open_submitted_session, start_session, stop_session
+from sleeper.spark.settings import SparkSettings
 from sleeper.storage.bucket_folder import SourceFile, s3_file
 from sleeper.storage.location import DataRoot
 
@@ -118,15 +119,16 @@ class _Staging:
 
 @contextmanager
 def local_databases(
-    instance: Instance, master: str, on_stage: OnStage | None = None
+    instance: Instance, settings: SparkSettings, on_stage: OnStage | None = None
 ) -> Iterator[OpenSpark]:
-    """Yields a function that reads databases with Spark on this machine, started on first use."""
+    """Yields a function that reads databases with a session of Spark, started on first use."""
     with ExitStack() as stack:
 
         @cache
         def start() -> SparkSession:
             folder = instance.storage.spill_folder() / "spark"
-            session = local_session(_APP_NAME, master, folder, jar_settings())
+            spark = replace(settings, conf={**jar_settings(), **settings.conf})
+            session = start_session(_APP_NAME, spark, folder, instance.storage.root)
             return stack.enter_context(session)
 
         yield lambda: SparkDatabaseReader(start, on_stage or ignore_stage)

@@ -2,7 +2,8 @@
 
 `python -m sleeper.adapters.spark.job INSTANCE --adapter NAME --adapter-run ID --run-id ID`. On AWS
 a platform starts it with spark-submit, whose settings the session takes on. For a local instance
-Spark runs on this machine. A repeated run of the adapter's run changes nothing.
+the process starts Spark, on the master of `sleeper.spark.master`. A repeated run of the adapter's
+run changes nothing.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from sleeper.adapters.run import run_adapter
 from sleeper.adapters.spark.database_load import local_databases, submitted_databases
 from sleeper.instance import Instance
 from sleeper.spark.driver import run_driver
-from sleeper.spark.session import LOCAL_MASTER
+from sleeper.spark.settings import choose_settings
 
 
 def main() -> int:
@@ -46,7 +47,8 @@ def _run(instance: Instance, arguments: argparse.Namespace) -> str:
     if arguments.ends_with_input:
         threading.Thread(target=_end_with_input, daemon=True).start()
     is_local = instance.jobs.spark_platform is None
-    with local_databases(instance, LOCAL_MASTER) if is_local else submitted_databases() as spark:
+    settings = choose_settings(instance.properties())
+    with local_databases(instance, settings) if is_local else submitted_databases() as spark:
         run = run_adapter(
             instance,
             arguments.adapter,

@@ -23,6 +23,7 @@ from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, StoreLocation
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.options import quote_name, read_instance, to_arrow
+from sleeper.spark.session import run_this_python
 
 _OWNER = "spark enrich"
 _PARTITIONS_MAX = 100_000
@@ -73,6 +74,7 @@ def enrich(
     """
     source = store if isinstance(store, StoreSource) else StoreSource(store)
     _check_options(how, partitions)
+    run_this_python(df.sparkSession)
     location, dataset, layout = _plan(source, is_kept=not df.isStreaming)
     keys = KeyColumns(location.definition.name, layout)
     columns = _key_columns(df, on, keys)

@@ -1,8 +1,9 @@
 """Writes a large table of a stash with Spark, in a process of its own.
 
 `python -m sleeper.stash.spark.job INSTANCE --stash KEY --table TABLE_ID`. On AWS, EMR Serverless
-starts it with spark-submit, whose settings the session takes on. For a local instance Spark runs on
-this machine. A repeated run does the tasks that are not done.
+starts it with spark-submit, whose settings the session takes on. For a local instance the process
+starts Spark, on the master of `sleeper.spark.master`. A repeated run does the
+tasks that are not done.
 """
 
 import argparse
@@ -15,13 +16,13 @@ from sleeper.instance import Instance
 from sleeper.spark.driver import run_driver
 from sleeper.spark.options import cached_instance
 from sleeper.spark.session import (
-    LOCAL_MASTER,
-    local_session,
     mark_errors,
     open_submitted_session,
     raise_task_errors,
+    start_session,
     stop_session,
 )
+from sleeper.spark.settings import choose_settings
 from sleeper.stash.progress import TableProgress
 from sleeper.stash.record import StashRecord
 from sleeper.stash.spark_table import STASH_ARGUMENT
@@ -81,7 +82,8 @@ def _write(instance: Instance, record: StashRecord, table_id: TableId) -> int:
         return 0
     if instance.jobs.spark_platform is None:
         folder = instance.storage.spill_folder() / "spark"
-        with local_session(_APP_NAME, LOCAL_MASTER, folder, {}) as session:
+        settings = choose_settings(instance.properties())
+        with start_session(_APP_NAME, settings, folder, instance.storage.root) as session:
             return write_table(session, instance, record, table_id)
     session = open_submitted_session(_APP_NAME)
     try:

@@ -23,6 +23,7 @@ from sleeper.spark.options import (
     read_table_name,
     to_arrow,
 )
+from sleeper.spark.session import run_this_python
 from sleeper.stash.destination import parse_destination
 from sleeper.stash.reader import Stash
 
@@ -41,6 +42,7 @@ def read_stash(
 
     Raises `NotFoundError` if there is no complete stash, or if it does not have the table.
     """
+    run_this_python(spark)
     spark.dataSource.register(SleeperStashSource)
     stash = Stash.open(destination)
     name = stash.lock(at)
