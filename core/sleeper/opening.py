@@ -21,12 +21,14 @@ def open_instance(
     read_only: bool = False,
     upgrade: bool = False,
     accept_upgrade: Callable[[str], bool] | None = None,
+    config_bucket: str | None = None,
 ) -> Instance:
     """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE.
 
     It imports only the modules of that kind of instance. SLEEPER_READ_ONLY opens all instances of
     the process read-only, which are folders. `upgrade`, SLEEPER_UPGRADE or an `accept_upgrade` that
     returns true converts the states of a folder of an older version, which is refused otherwise.
+    `config_bucket` is that of an instance on AWS, whose name else needs a request for the account.
     """
     name = _instance_name(where)
     read_only = read_only or is_opened_read_only()
@@ -38,7 +40,7 @@ def open_instance(
             )
         from sleeper.aws.instance import open_aws_instance
 
-        return open_aws_instance(name.removeprefix(AWS_PREFIX))
+        return open_aws_instance(name.removeprefix(AWS_PREFIX), config_bucket=config_bucket)
     from sleeper.local.instance import open_local_instance
 
     return open_local_instance(

@@ -95,13 +95,16 @@ CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
 
 
-def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance:
+def open_aws_instance(
+    instance_id: str, clock: Clock = system_clock, config_bucket: str | None = None
+) -> Instance:
     """Opens the instance of that id. NotFoundError if this account and region have none.
 
-    SLEEPER_CONFIG_BUCKET names its config bucket, by default that of the credentials' account.
+    `config_bucket` or SLEEPER_CONFIG_BUCKET names its config bucket, by default that of the
+    credentials' account.
     Copies of tables' states are below SLEEPER_STATE_FOLDER, by default in the temporary folder.
     """
-    files = _property_files(instance_id)
+    files = _property_files(instance_id, config_bucket)
     properties = files.instance()
     location = _state_folder() / instance_id
     folder = ProcessFolder(location)
@@ -223,10 +226,11 @@ def _shared_folder(properties: InstanceProperties, folder: Path) -> Path:
     return folder if chosen is None else temporary_folder(folder.name, Path(chosen))
 
 
-def _property_files(instance_id: str) -> PropertyFiles:
+def _property_files(instance_id: str, config_bucket: str | None) -> PropertyFiles:
     """Returns the instance's property files, after a check that they exist and are its own."""
     ID.parse(instance_id)
-    bucket = os.environ.get(CONFIG_BUCKET_VARIABLE) or config_bucket_name(instance_id)
+    bucket = config_bucket or os.environ.get(CONFIG_BUCKET_VARIABLE)
+    bucket = bucket or config_bucket_name(instance_id)
     files = PropertyFiles(open_bucket(describe_bucket(bucket)), bucket)
     try:
         owner = files.instance().get(ID)

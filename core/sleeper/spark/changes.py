@@ -68,7 +68,7 @@ class SleeperChangesReader(SleeperStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the changes as rows of the feed."""
         if partition.value is not None:
-            changes = read_changes_part(cached_instance(self._where), partition.value)
+            changes = read_changes_part(self._place.open(), partition.value)
             rows = (change.to_arrow() for change in changes)
             yield from cast_batches(rows, to_arrow(self._declared))
 

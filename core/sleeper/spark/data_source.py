@@ -35,6 +35,7 @@ from sleeper.query.service import read_schema
 from sleeper.spark.options import (
     FOLLOW_OPTIONS,
     READ_OPTIONS,
+    InstancePlace,
     Options,
     cached_instance,
     cast_batches,
@@ -71,9 +72,9 @@ class SleeperReader(DataSourceReader):
 
     def __init__(self, options: Options, declared: StructType) -> None:
         check_options(options, READ_OPTIONS)
-        self._where = read_instance(options)
+        self._place = InstancePlace.plan(read_instance(options))
         self._declared = declared
-        instance, name = cached_instance(self._where), read_table_name(options)
+        instance, name = cached_instance(self._place.where), read_table_name(options)
         schema = read_schema(instance, name, read_as_of(options))
         query = replace(read_query(options, schema), columns=check_columns(declared, schema))
         self._read, self._parts = plan_table_read(
@@ -91,7 +92,7 @@ class SleeperReader(DataSourceReader):
         """Yields the rows of the leaves, in key order."""
         # Spark adds an empty partition to a read without any.
         if partition.value is not None:
-            rows = read_table_part(cached_instance(self._where), self._read, partition.value)
+            rows = read_table_part(self._place.open(), self._read, partition.value)
             yield from cast_batches(rows, to_arrow(self._declared))
 
 
@@ -110,7 +111,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, declared: StructType) -> None:
         check_options(options, self._known_options)
         self._options = options
-        self._where = read_instance(options)
+        self._place = InstancePlace.plan(read_instance(options))
         self._name = read_table_name(options)
         self._files_max = self._read_limit(options)
         self._declared = declared
@@ -163,7 +164,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the ingested rows, in key order within each file."""
         if partition.value is not None:
-            rows = read_table_part(cached_instance(self._where), *partition.value)
+            rows = read_table_part(self._place.open(), *partition.value)
             yield from cast_batches(rows, to_arrow(self._declared))
 
     def commit(self, end: Offset) -> None:
@@ -176,7 +177,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open_follower(self) -> TableFollower:
         if self._follower is None:
-            table = cached_instance(self._where).table(self._name)
+            table = cached_instance(self._place.where).table(self._name)
             name = self._options.get("follower") or None
             self._follower = self._make_follower(table, name)
         return self._follower
@@ -205,7 +206,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read_query(self) -> Query:
         if self._query is None:
-            schema = read_schema(cached_instance(self._where), self._name)
+            schema = read_schema(cached_instance(self._place.where), self._name)
             query = read_query(self._options, schema)
             self._query = replace(query, columns=check_columns(self._declared, schema))
         return self._query

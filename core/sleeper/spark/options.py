@@ -10,11 +10,11 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -28,6 +28,7 @@ from sleeper.partitions.json import (
     region_from_json,
 )
 from sleeper.partitions.region import Region, key_region
+from sleeper.properties.deployed import CONFIG_BUCKET
 from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.run import result_schema
 from sleeper.retries import retry_as_job
@@ -261,21 +262,48 @@ _AWS_PREFIX = "aws:"
 
 
 @lru_cache(maxsize=8)
-def cached_instance(where: str) -> Instance:
-    """Returns the instance, opened once per process, which retries requests as jobs do.
-
-    NotFoundError if its folder does not exist, with the host if an executor does not see it.
-    """
+def cached_instance(where: str, config_bucket: str | None = None) -> Instance:
+    """Returns the instance, opened once per process, which retries requests as jobs do."""
     retry_as_job()
-    try:
-        return open_instance(where)
-    except NotFoundError as error:
-        if TaskContext.get() is None or where.startswith(_AWS_PREFIX):
-            raise
-        raise NotFoundError(
-            f"{error} on host {socket.gethostname()} (expected a folder that the driver and all "
-            "executors see at the same path)"
-        ) from None
+    return open_instance(where, config_bucket=config_bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePlace:
+    """The instance of a plan, which the tasks of executors open.
+
+    The name of an AWS instance's config bucket travels with the plan, because a task would need
+    another request, and another permission, to find its account.
+    """
+
+    where: str
+    config_bucket: str | None = None
+
+    @classmethod
+    def plan(cls, where: str) -> "InstancePlace":
+        """Returns the place of an instance, which the driver opens."""
+        if not where.startswith(_AWS_PREFIX):
+            return cls(where)
+        return cls(where, cached_instance(where).properties().get(CONFIG_BUCKET))
+
+    def open(self) -> Instance:
+        """Returns the instance, opened once per process.
+
+        Errors have the host, because other executors may see the folder, or have credentials.
+        """
+        bucket = () if self.config_bucket is None else (self.config_bucket,)
+        try:
+            return cached_instance(self.where, *bucket)
+        except (InvalidRequestError, NotFoundError) as error:
+            expected = (
+                "credentials of AWS on all executors, such as a role of their machines"
+                if self.where.startswith(_AWS_PREFIX)
+                else "a folder that the driver and all executors see at the same path"
+            )
+            # Spark prints the traces of causes too, which say no more.
+            raise type(error)(
+                f"{error} on host {socket.gethostname()} (expected {expected})"
+            ) from None
 
 
 def absolute(where: str) -> str:

@@ -33,6 +33,7 @@ from sleeper.instance import OpenTable
 from sleeper.spark.options import (
     SINK_OPTIONS,
     WRITE_OPTIONS,
+    InstancePlace,
     Options,
     cached_instance,
     check_options,
@@ -61,9 +62,9 @@ class SleeperWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         check_options(options, WRITE_OPTIONS)
-        self._where = read_instance(options)
+        self._place = InstancePlace.plan(read_instance(options))
         self._job_id = options.get("jobId") or f"spark-{uuid.uuid4().hex}"
-        table = cached_instance(self._where).table(read_table_name(options))
+        table = cached_instance(self._place.where).table(read_table_name(options))
         _check_mode(table, overwrite)
         self._is_done = was_ingested(table, self._job_id)
         self._begun = _begin(table, options, schema, self._job_id)
@@ -72,14 +73,14 @@ class SleeperWriter(DataSourceArrowWriter):
         """Writes the rows of a task, unless the job was done before."""
         if self._is_done:
             return PartWritten(())
-        return PartWritten(_write(self._where, self._begun, iterator))
+        return PartWritten(_write(self._place, self._begun, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Adds all rows to the table in one transaction, or replaces those of a snapshot table."""
         if not self._is_done:
             files = [file for part in _parts(messages) for file in part.files]
             with annotate_errors(self._job_id, "option jobId"):
-                commit_ingest(cached_instance(self._where), self._begun, self._job_id, files)
+                commit_ingest(cached_instance(self._place.where), self._begun, self._job_id, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Records the failure. A commit without a response may have added the rows."""
@@ -87,7 +88,7 @@ class SleeperWriter(DataSourceArrowWriter):
             "write aborted; repeating it with option jobId=%s adds no duplicate rows", self._job_id
         )
         record_failed_ingest(
-            cached_instance(self._where),
+            cached_instance(self._place.where),
             self._begun,
             self._job_id,
             "Spark aborted the write: see its log",
@@ -99,8 +100,8 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         check_options(options, SINK_OPTIONS)
-        self._where = read_instance(options)
-        table = cached_instance(self._where).table(read_table_name(options))
+        self._place = InstancePlace.plan(read_instance(options))
+        table = cached_instance(self._place.where).table(read_table_name(options))
         if _is_snapshot_table(table):
             raise InvalidRequestError(
                 f"table {table.ref.name!r} is a snapshot table, which each write replaces, and a "
@@ -113,14 +114,16 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
         """Writes the rows of a task of a micro-batch."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        return PartWritten(_write(self._where, self._begun, iterator), query_id)
+        return PartWritten(_write(self._place, self._begun, iterator), query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Adds the micro-batch to the table, unless an earlier attempt did."""
         parts = _parts(messages)
         files = [file for part in parts for file in part.files]
         if files:
-            commit_ingest(cached_instance(self._where), self._begun, _job_id(parts, batchId), files)
+            commit_ingest(
+                cached_instance(self._place.where), self._begun, _job_id(parts, batchId), files
+            )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Records the failure. An earlier attempt may have added the micro-batch."""
@@ -128,7 +131,7 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
         if parts:
             reason = "Spark aborted the micro-batch: see its log"
             record_failed_ingest(
-                cached_instance(self._where), self._begun, _job_id(parts, batchId), reason
+                cached_instance(self._place.where), self._begun, _job_id(parts, batchId), reason
             )
 
 
@@ -159,12 +162,12 @@ def _begin(
 
 
 def _write(
-    where: str, begun: BegunIngest, batches: Iterator[pa.RecordBatch]
+    place: InstancePlace, begun: BegunIngest, batches: Iterator[pa.RecordBatch]
 ) -> tuple[NewFile, ...]:
     context = TaskContext.get()
     assert context is not None, "runs only in tasks of Spark"
     name = f"(partition {context.partitionId()} of the DataFrame)"
-    return write_ingest_part(cached_instance(where), begun, batches, name, context.cpus())
+    return write_ingest_part(place.open(), begun, batches, name, context.cpus())
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[PartWritten]:

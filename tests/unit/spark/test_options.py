@@ -2,8 +2,12 @@
 
 import base64
 import json
-from collections.abc import Callable
+import pickle
+import re
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +15,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Region
+from sleeper.properties.deployed import CONFIG_BUCKET
+from sleeper.properties.values import InstanceProperties
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.spark import options
@@ -132,3 +138,39 @@ def test_starting_version_is_the_beginning_a_version_or_the_latest() -> None:
     assert options.read_starting_version({"startingVersion": "Latest"}) is None
     with pytest.raises(InvalidRequestError, match="startingVersion"):
         options.read_starting_version({"startingVersion": "-1"})
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str | None]]]:
+    """The instances that are opened, of which those on AWS have a config bucket."""
+    calls: list[tuple[str, str | None]] = []
+    properties = InstanceProperties({CONFIG_BUCKET.name: "conf"})
+
+    def open_instance(where: str, config_bucket: str | None = None) -> Any:
+        calls.append((where, config_bucket))
+        if where.endswith("missing"):
+            raise InvalidRequestError("AWS credentials: Unable to locate credentials")
+        return SimpleNamespace(properties=lambda: properties)
+
+    monkeypatch.setattr(options, "open_instance", open_instance)
+    options.cached_instance.cache_clear()
+    yield calls
+    options.cached_instance.cache_clear()
+
+
+def test_tasks_open_an_instance_on_aws_by_the_bucket_that_the_driver_found(
+    opened: list[tuple[str, str | None]],
+) -> None:
+    place = options.InstancePlace.plan("aws:prod")
+    pickle.loads(pickle.dumps(place)).open()
+    options.InstancePlace.plan("/folder").open()
+    assert opened == [("aws:prod", None), ("aws:prod", "conf"), ("/folder", None)]
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_task_without_credentials_fails_with_its_host_and_without_a_cause() -> None:
+    reason = f"Unable to locate credentials on host {socket.gethostname()} (expected credentials"
+    with pytest.raises(InvalidRequestError, match=re.escape(reason)) as failure:
+        options.InstancePlace("aws:missing", "conf").open()
+    assert failure.value.__cause__ is None
+    assert failure.value.__suppress_context__

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from sleeper.instance import Instance
 from sleeper.spark.driver import run_driver
-from sleeper.spark.options import cached_instance
+from sleeper.spark.options import InstancePlace
 from sleeper.spark.session import (
     mark_errors,
     open_submitted_session,
@@ -37,11 +37,11 @@ def write_table(
 
     Errors are those of the tasks, UnavailableError for others of Spark.
     """
-    where, digest, name = instance.where, record.digest, record.name
+    place, digest, name = InstancePlace.plan(instance.where), record.digest, record.name
 
     def write(numbers: Iterable[int]) -> Iterable[int]:
         with mark_errors():
-            own = cached_instance(where)
+            own = place.open()
             task_record = StashRecord(own.storage.root, digest, name)
             for number in numbers:
                 result = do_task(own, task_record, table_id, number)
