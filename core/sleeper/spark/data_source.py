@@ -18,12 +18,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError
@@ -53,6 +47,13 @@ from sleeper.spark.options import (
     to_spark,
 )
 from sleeper.spark.session import run_this_python
+from sleeper.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+    check_stream_writes,
+)
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 from sleeper.systems import load, systems
 
@@ -145,8 +146,12 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ends the stream at the newest version."""
         self._last = self._open_follower().newest
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Returns the end of the next micro-batch; `start` if nothing is new."""
+        if start is None:
+            return self._offset(self._open_follower().newest)
         files_max = None if isinstance(limit, ReadAllAvailable) else self._files_max
         version = self._version(start)
         return self._offset(self._open_follower().next_version(version, files_max, self._last))
@@ -256,4 +261,5 @@ class SleeperDataSource(DataSource):
         return SleeperStreamReader(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SleeperStreamWriter:
+        check_stream_writes()
         return SleeperStreamWriter(self.options, schema, overwrite)

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -41,6 +40,7 @@ from sleeper.spark.options import (
     read_table_name,
     to_arrow,
 )
+from sleeper.spark.versions import DataSourceStreamArrowWriter
 from sleeper.statestore.transactions.add_files import NewFile
 
 logger = logging.getLogger(__name__)

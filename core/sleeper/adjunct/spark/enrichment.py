@@ -24,6 +24,7 @@ from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, 
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.options import quote_name, read_instance, to_arrow
 from sleeper.spark.session import run_this_python
+from sleeper.spark.versions import check_partitions_by_number
 
 _OWNER = "spark enrich"
 _PARTITIONS_MAX = 100_000
@@ -84,6 +85,7 @@ def enrich(
     added = from_arrow_schema(pa.schema([each.with_name(names[each.name]) for each in values]))
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:
+        check_partitions_by_number()
         df = _repartition(df, columns, keys, partitions)
     kept, is_inner = None if df.isStreaming else dataset, how == "inner"
     enrichment = Enrichment(
