@@ -22,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth preflight deploy adopt destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth images preflight deploy adopt destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -108,10 +108,14 @@ synth: install ## Write the templates of INSTANCE=path/to/instance.properties to
 	@$(cdk) synth --quiet $(folder)
 	@echo "==> the templates of $(INSTANCE) are in cdk.out"
 
+# REGISTRY is the registry of ECR and a prefix, such as ACCOUNT.dkr.ecr.REGION.amazonaws.com/sleeper.
+images: install ## Build the container images, and push them to REGISTRY=... (TAG=..., CDK_DOCKER=podman)
+	@$(python) -m tools.images $(REGISTRY:%=--registry %) $(TAG:%=--tag %) $(ARGS)
+
 preflight: install ## Check that instance, the account and this machine before a deployment
 	@.venv/bin/sleeper preflight $(INSTANCE)
 
-deploy: preflight ## Deploy that instance to AWS (needs credentials and Docker)
+deploy: preflight ## Deploy that instance to AWS (needs credentials, and Docker or published images)
 	@$(cdk) deploy --all $(folder)
 
 adopt: preflight ## Deploy it with the buckets and tables that a destroyed instance or a removed part left

@@ -115,7 +115,9 @@ class Stack(NamedTuple):
 
     `sleeper.optional.stacks` chooses it by its `option`, which its texts list after `after`. A
     stack without an option is deployed with any other one of its system. `services` are those of
-    AWS that not every region has, by their names in boto3.
+    AWS that not every region has, by their names in boto3. `image` is a function of the properties
+    that returns its container image (`sleeper.properties.images.NamedImage`), besides those of
+    functions and tasks.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Stack(NamedTuple):
     after: str = ""
     is_default: bool = False
     services: tuple[str, ...] = ()
+    image: str | None = None
 
 
 class System(NamedTuple):

@@ -17,10 +17,11 @@ from sleeper.properties.deployment import (
     LAMBDA_TIMEOUT_SECONDS,
     TRACING,
 )
+from sleeper.properties.images import NamedImage
 from sleeper.properties.instance import LOG_RETENTION_DAYS
 from sleeper.reports.metric import NAMESPACE
 from stacks.constructs.acknowledged import acknowledge
-from stacks.constructs.image import image_asset
+from stacks.constructs.image import make_image
 from stacks.constructs.permissions import Permission
 from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
@@ -140,12 +141,14 @@ def _code_arguments(
             "handler": handler,
             "code": lambda_.Code.from_bucket(asset.bucket, asset.s3_object_key),
         }
-    image = image_asset(scope, "function", deployment.get(LAMBDA_CPU_ARCHITECTURE))
+    image = make_image(
+        scope, deployment, NamedImage("function", deployment.get(LAMBDA_CPU_ARCHITECTURE))
+    )
     return {
         "runtime": lambda_.Runtime.FROM_IMAGE,
         "handler": lambda_.Handler.FROM_IMAGE,
         "code": lambda_.Code.from_ecr_image(
-            image.repository, tag_or_digest=image.asset_hash, cmd=[handler]
+            image.repository, tag_or_digest=image.tag, cmd=[handler]
         ),
     }
 

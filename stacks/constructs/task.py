@@ -11,6 +11,7 @@ from constructs import Construct
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import TASK_DEFINITIONS
 from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, TASK_DISK_GIB
+from sleeper.properties.images import NamedImage
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.function import (
     FunctionCode,
@@ -19,7 +20,7 @@ from stacks.constructs.function import (
     make_function,
     make_log_group,
 )
-from stacks.constructs.image import image_asset
+from stacks.constructs.image import make_image
 from stacks.constructs.permissions import Permission, count, pass_role, read_properties, read_state
 from stacks.constructs.role import make_role
 from stacks.constructs.schedule import start_every
@@ -140,10 +141,10 @@ def _definition(
         disk_gib=deployment.get(TASK_DISK_GIB),
         permissions=[*read_state(deployment), *kind.permissions],
     )
-    image = image_asset(scope, "worker", kind.size.processor)
+    image = make_image(scope, deployment, NamedImage("worker", kind.size.processor))
     definition.add_container(
         "worker",
-        image=ecs.ContainerImage.from_docker_image_asset(image),
+        image=image.for_tasks(),
         environment={
             **environment(deployment, f"{kind.kind}-task", traced=False),
             **_told(kind),

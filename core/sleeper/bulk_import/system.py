@@ -48,6 +48,7 @@ SYSTEM = System(
             after="RestApiStack",
             is_default=True,
             services=("emr-serverless",),
+            image="sleeper.bulk_import.images:emr_image",
         ),
         Stack(
             "Emr",
@@ -55,6 +56,7 @@ SYSTEM = System(
             option="EmrBulkImportStack",
             after="EmrServerlessBulkImportStack",
             services=("emr",),
+            image="sleeper.bulk_import.images:emr_image",
         ),
         Stack(
             "PersistentEmr",
@@ -62,6 +64,7 @@ SYSTEM = System(
             option="PersistentEmrBulkImportStack",
             after="EmrBulkImportStack",
             services=("emr",),
+            image="sleeper.bulk_import.images:emr_image",
         ),
         Stack(
             "Eks",
@@ -69,6 +72,7 @@ SYSTEM = System(
             option="EksBulkImportStack",
             after="PersistentEmrBulkImportStack",
             services=("eks",),
+            image="sleeper.bulk_import.images:eks_image",
         ),
     ),
 )

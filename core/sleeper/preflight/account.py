@@ -12,11 +12,15 @@ from sleeper.preflight.folder import task_sizes
 from sleeper.properties.declaration import INSTANCE_PROPERTIES
 from sleeper.properties.deployment import (
     COMMITTER_CONCURRENCY_RESERVED,
+    INGEST_CPU_ARCHITECTURE,
     LAMBDA_CONCURRENCY_QUOTA,
+    LAMBDA_CPU_ARCHITECTURE,
     SERVERLESS_CORES_MAX,
 )
+from sleeper.properties.images import NamedImage, Registry, release_tag
 from sleeper.properties.instance import (
     ACCOUNT,
+    COMPACTION_CPU_ARCHITECTURE,
     ID,
     NETWORK_ENDPOINTS,
     OPTIONAL_STACKS,
@@ -25,7 +29,8 @@ from sleeper.properties.instance import (
     VPC,
 )
 from sleeper.properties.values import InstanceProperties
-from sleeper.systems import systems
+from sleeper.system import Stack
+from sleeper.systems import load, systems
 
 MADE_NETWORK = "10.0.0.0/16"
 """The addresses of a network that the deployment makes."""
@@ -86,6 +91,10 @@ class Account(Protocol):
         """Returns the properties of the deployed instance; None if there is none."""
         ...
 
+    def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
+        """Returns whether ECR has an image with the tag."""
+        ...
+
 
 def check_account(properties: InstanceProperties, account: Account) -> Iterator[Finding]:
     """Yields findings. A check that the credentials do not allow is a warning."""
@@ -102,6 +111,7 @@ def check_account(properties: InstanceProperties, account: Account) -> Iterator[
         "Fargate": lambda: _check_fargate(properties, account),
         "EMR Serverless": lambda: _check_emr_serverless(properties, account),
         "network": lambda: _check_network(properties, account),
+        "images": lambda: _check_images(properties, account, number, region),
     }
     for name, check in checks.items():
         try:
@@ -122,7 +132,8 @@ def _check_bootstrap(
     properties: InstanceProperties, account: Account, environment: str
 ) -> Iterator[Finding]:
     version = account.bootstrap_version()
-    has_emr = _EMR_SERVERLESS in _services(properties)
+    builds = Registry.read(properties) is None
+    has_emr = builds and _EMR_SERVERLESS in _services(properties)
     least = _BOOTSTRAP_VERSION_OF_EMR if has_emr else _BOOTSTRAP_VERSION
     if version is not None and version >= least:
         yield passed("bootstrap", f"version {version}")
@@ -267,8 +278,49 @@ def _check_given(vpc: str, subnets: Sequence[str], networks: Networks) -> Iterat
         yield passed("network", f"{len(subnets)} subnets of {vpc} have a default route")
 
 
+def _check_images(
+    properties: InstanceProperties, account: Account, number: str, region: str
+) -> Iterator[Finding]:
+    registry = Registry.read(properties)
+    if registry is None:
+        return
+    if registry.region != region:
+        yield error(
+            "images",
+            f"they are published in {registry.region}, and Lambda and EMR Serverless accept images "
+            f"only from the region of the instance: publish them in {region} with `make images`",
+        )
+        return
+    if registry.account != number:
+        yield warning(
+            "images",
+            f"they are published in account {registry.account}: the policies of its repositories "
+            f"must allow account {number}, its functions and its applications to pull them",
+        )
+    release = release_tag(properties)
+    images = {(registry.repository(i.name), i.tag(release)) for i in _images(properties)}
+    for repository, tag in sorted(images):
+        if account.has_image(registry, repository, tag):
+            yield passed("images", f"{repository}:{tag} is published")
+        else:
+            yield error("images", f"{repository}:{tag} is missing: publish it with `make images`")
+
+
+def _images(properties: InstanceProperties) -> Iterator[NamedImage]:
+    yield NamedImage("function", properties.get(LAMBDA_CPU_ARCHITECTURE))
+    for processor in (INGEST_CPU_ARCHITECTURE, COMPACTION_CPU_ARCHITECTURE):
+        yield NamedImage("worker", properties.get(processor))
+    for stack in _chosen_stacks(properties):
+        if stack.image is not None:
+            yield load(stack.image)(properties)
+
+
 def _services(properties: InstanceProperties) -> dict[str, str]:
     """Returns the services that not every region has, with the chosen part that needs each."""
+    stacks = _chosen_stacks(properties)
+    return {name: str(stack.option) for stack in stacks for name in stack.services}
+
+
+def _chosen_stacks(properties: InstanceProperties) -> list[Stack]:
     chosen = properties.get(OPTIONAL_STACKS)
-    stacks = [stack for system in systems() for stack in system.stacks]
-    return {name: str(s.option) for s in stacks if s.option in chosen for name in s.services}
+    return [each for system in systems() for each in system.stacks if each.option in chosen]

@@ -1,4 +1,4 @@
-"""Checks of this machine, which builds the images of tasks and functions."""
+"""Checks of this machine, which builds the images of tasks and functions if none are published."""
 
 import os
 import platform
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sleeper.preflight.finding import Finding, error, passed, warning
 from sleeper.properties.declaration import INSTANCE_PROPERTIES
+from sleeper.properties.deployment import IMAGES_REGISTRY
 from sleeper.properties.values import InstanceProperties
 
 _SECONDS_MAX = 30
@@ -23,6 +24,10 @@ def check_tools(properties: InstanceProperties, formats: Path = _FORMATS) -> Ite
 
     `formats` is the folder in which Linux lists the formats of programs that it can run.
     """
+    registry = properties.get(IMAGES_REGISTRY)
+    if registry is not None:
+        yield passed("images", f"published in {registry}: none is built")
+        return
     tool = os.environ.get(_VARIABLE) or "docker"
     path = shutil.which(tool)
     if path is None:

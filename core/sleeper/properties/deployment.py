@@ -10,9 +10,16 @@ from typing import Any
 
 from sleeper.properties.declaration import Group, Property
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import FLAG, STRING_LIST, pattern, whole_number
+from sleeper.properties.value_kind import FLAG, STRING_LIST, optional, pattern, whole_number
 
 _ARCHITECTURE = pattern("ARM64|X86_64", "ARM64 or X86_64")
+# Names of repositories as ECR accepts them.
+_REGISTRY = pattern(
+    r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?(/[a-z0-9]+([._-][a-z0-9]+)*)+",
+    "a registry of ECR and a prefix, such as 123456789012.dkr.ecr.eu-west-2.amazonaws.com/sleeper: "
+    "Lambda and EMR Serverless accept images from ECR only",
+)
+_TAG = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", "up to 64 letters, digits, _, . and -")
 MEMORY_MB = whole_number(128, 10_240)
 TIMEOUT_SECONDS = whole_number(1, 900)
 
@@ -23,6 +30,8 @@ LAMBDA_TIMEOUT_SECONDS = declare("lambda.timeout.seconds", TIMEOUT_SECONDS, 300,
 LAMBDA_DISK_MB = declare("lambda.ephemeral.storage.mb", whole_number(512, 10_240), 2048, Group.DEPLOYMENT, "The disk of a lambda that keeps copies of tables' states, in MiB.", redeploy=True)
 TASK_DISK_GIB = declare("task.ephemeral.storage.gib", whole_number(21, 200), 50, Group.DEPLOYMENT, "The local disk of a task for spilling sorts and merges, in GiB.", redeploy=True)
 LAMBDA_CONCURRENCY_QUOTA = declare("lambda.concurrency.quota", whole_number(10, 1_000_000), 1000, Group.DEPLOYMENT, "The account's quota of concurrent lambdas, \"Concurrent executions\" in Service Quotas. The instance's queues start at most half as many at once, in proportion to their default maxima, but each at least 2, which is Lambda's minimum. New accounts have 10 or 50.", redeploy=True)
+IMAGES_REGISTRY = declare("images.registry", optional(_REGISTRY), None, Group.DEPLOYMENT, "The registry of published images, to which `make images` pushes them: ECR in the region of the instance, with a prefix of repositories. Unset: the deployment builds its images, with Docker or Podman.", redeploy=True)
+IMAGES_TAG = declare("images.tag", optional(_TAG), None, Group.DEPLOYMENT, "The tag with which `make images` published the images. Unset: the version.", redeploy=True)
 TRACING = declare("tracing", FLAG, False, Group.DEPLOYMENT, "Whether X-Ray traces lambdas, for 5 dollars a million runs.", redeploy=True)
 
 COMMITTER_MEMORY_MB = declare("statestore.committer.lambda.memory.mb", MEMORY_MB, 1769, Group.STATE, "Memory of the lambda that commits transactions, in MiB. 1769 MiB provide one vCPU.", redeploy=True)

@@ -23,9 +23,10 @@ from sleeper.adjunct.properties import (
     ADJUNCT_TASKS,
 )
 from sleeper.errors import InvalidRequestError
+from sleeper.properties.images import NamedImage
 from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.function import environment, make_log_group
-from stacks.constructs.image import image_asset
+from stacks.constructs.image import make_image
 from stacks.constructs.metric import Chart, chart_metric, kind_metric
 from stacks.constructs.task import TaskSize, acknowledge_definition, make_definition
 from stacks.context import StackContext
@@ -106,10 +107,10 @@ def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTas
         volumes=[ecs.Volume(name=_VOLUME)],
     )
     group = make_log_group(scope, "Log", deployment, f"/sleeper/{name}")
-    image = image_asset(scope, "worker", size.processor)
+    image = make_image(scope, deployment, NamedImage("worker", size.processor))
     filling = definition.add_container(
         "fill",
-        image=ecs.ContainerImage.from_docker_image_asset(image),
+        image=image.for_tasks(),
         entry_point=_PROGRAM,
         environment={
             **environment(deployment, f"{KIND}-task", traced=False),

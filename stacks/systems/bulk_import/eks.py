@@ -4,6 +4,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk.aws_eks import CfnCluster, CfnPodIdentityAssociation
 from constructs import Construct
 
+from sleeper.bulk_import.images import eks_image
 from sleeper.jobs.spark_platform import (
     KUBERNETES_NAMESPACE,
     KUBERNETES_SERVICE_ACCOUNT,
@@ -12,13 +13,13 @@ from sleeper.jobs.spark_platform import (
 from sleeper.properties.deployed import EKS_IMAGE, EKS_STATE_MACHINE
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.function import make_log_group
+from stacks.constructs.image import make_image
 from stacks.constructs.permissions import Permission
 from stacks.constructs.role import make_role, service_principal
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack
 from stacks.systems.bulk_import.eks_machines import make_machines
-from stacks.systems.bulk_import.image import ON_EKS, bulk_import_image
 from stacks.systems.bulk_import.permissions import import_in_bulk
 from stacks.systems.bulk_import.starting import start_jobs
 
@@ -42,11 +43,11 @@ class EksStack(SystemStack):
 
     def create(self, context: StackContext) -> None:
         deployment, network = context.deployment, context.network
-        image = bulk_import_image(self, deployment, ON_EKS)
+        image = make_image(self, deployment, eks_image(deployment.properties))
         cluster = self._cluster(deployment, network)
         self._give_pods_a_role(deployment, cluster)
         machine = make_machines(self, deployment, cluster)
-        deployment.record(EKS_IMAGE, image.image_uri)
+        deployment.record(EKS_IMAGE, image.uri)
         deployment.record(EKS_STATE_MACHINE, machine.attr_arn)
         name = deployment.name("bulk-import-eks")
         executions = deployment.arn("states", f"execution:{name}:*")

@@ -30,7 +30,7 @@ class EmrStack(SystemStack):
             self, "Clusters", deployment=deployment, network=network, name="bulk-import-emr"
         )
         for declaration, address in (
-            (EMR_IMAGE, parts.image.image_uri),
+            (EMR_IMAGE, parts.image.uri),
             (EMR_SERVICE_ROLE, parts.service_role.role_name),
             (EMR_INSTANCE_PROFILE, parts.profile.ref),
             (EMR_SECURITY_CONFIGURATION, parts.security.ref),

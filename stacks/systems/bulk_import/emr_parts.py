@@ -8,13 +8,15 @@ from aws_cdk import aws_emr as emr
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from sleeper.bulk_import.images import emr_image
 from sleeper.properties.deployed import BULK_IMPORT
 from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.image import make_image
 from stacks.constructs.permissions import Permission, pass_role
 from stacks.constructs.role import allow, make_role
 from stacks.context import Network
 from stacks.deployment import Deployment
-from stacks.systems.bulk_import.image import ON_EMR, bulk_import_image, pull
+from stacks.systems.bulk_import.image import pull
 from stacks.systems.bulk_import.permissions import import_in_bulk
 
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
@@ -38,7 +40,7 @@ class EmrParts(Construct):
         nodes_may: Sequence[Permission] = (),
     ) -> None:
         super().__init__(scope, construct_id)
-        self.image = bulk_import_image(self, deployment, ON_EMR)
+        self.image = make_image(self, deployment, emr_image(deployment.properties))
         logs = Permission(
             ("s3:PutObject",),
             [f"{deployment.bucket_arn(BULK_IMPORT)}/logs/*"],

@@ -5,6 +5,7 @@ from aws_cdk import aws_emrserverless as emrserverless
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from sleeper.bulk_import.images import emr_image
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import SERVERLESS_APPLICATION, SERVERLESS_ROLE
 from sleeper.properties.deployment import (
@@ -14,6 +15,7 @@ from sleeper.properties.deployment import (
     SERVERLESS_STOP_MINUTES,
 )
 from stacks.constructs.function import make_log_group
+from stacks.constructs.image import make_image
 from stacks.constructs.permissions import (
     Permission,
     pass_role,
@@ -23,7 +25,6 @@ from stacks.constructs.stopped import Stopped, stop_before_deletion
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack, chosen_stacks
-from stacks.systems.bulk_import.image import ON_EMR, bulk_import_image
 from stacks.systems.bulk_import.permissions import import_in_bulk
 from stacks.systems.bulk_import.starting import start_jobs
 
@@ -70,7 +71,7 @@ class EmrServerlessStack(SystemStack):
     def _application(
         self, deployment: Deployment, network: Network
     ) -> emrserverless.CfnApplication:
-        image = bulk_import_image(self, deployment, ON_EMR)
+        image = make_image(self, deployment, emr_image(deployment.properties))
         cores = deployment.get(SERVERLESS_CORES_MAX)
         of_application = emrserverless.CfnApplication
         return of_application(
@@ -80,9 +81,7 @@ class EmrServerlessStack(SystemStack):
             type="SPARK",
             release_label=deployment.get(EMR_RELEASE),
             architecture=deployment.get(ARCHITECTURE),
-            image_configuration=of_application.ImageConfigurationInputProperty(
-                image_uri=image.image_uri
-            ),
+            image_configuration=of_application.ImageConfigurationInputProperty(image_uri=image.uri),
             auto_start_configuration=of_application.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=of_application.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=deployment.get(SERVERLESS_STOP_MINUTES)

@@ -51,7 +51,7 @@ class PersistentEmrStack(SystemStack):
                 *keep_runs(deployment, platform),
             ],
         )
-        deployment.record(EMR_IMAGE, parts.image.image_uri)
+        deployment.record(EMR_IMAGE, parts.image.uri)
         cluster = self._cluster(deployment, parts, network)
         reason = "there is no key pair, and the security groups allow only EMR"
         acknowledge(cluster, "EMR6", reason)
@@ -74,7 +74,7 @@ class PersistentEmrStack(SystemStack):
             name=deployment.name("bulk-import-persistent"),
             release_label=deployment.get(EMR_RELEASE),
             applications=[CfnCluster.ApplicationProperty(name="Spark")],
-            configurations=[_configuration(docker_configuration(parts.image.image_uri))],
+            configurations=[_configuration(docker_configuration(parts.image.uri))],
             service_role=parts.service_role.role_name,
             job_flow_role=parts.profile.ref,
             security_configuration=parts.security.ref,
@@ -102,7 +102,7 @@ class PersistentEmrStack(SystemStack):
                     action_on_failure="CONTINUE",
                     hadoop_jar_step=CfnCluster.HadoopJarStepConfigProperty(
                         jar="command-runner.jar",
-                        args=["bash", "-ec", _start_workers(deployment, parts.image.image_uri)],
+                        args=["bash", "-ec", _start_workers(deployment, parts.image.uri)],
                     ),
                 )
             ],

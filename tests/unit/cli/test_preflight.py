@@ -42,3 +42,27 @@ def test_a_missing_program_is_named(sleeper: Sleeper, monkeypatch: pytest.Monkey
     result = sleeper("preflight", "--id", "here", "--offline")
     assert result.status == 1
     assert "there is no no-such-program (expected Docker" in result.stdout
+
+
+def test_published_images_need_no_program(
+    sleeper: Sleeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDK_DOCKER", "no-such-program")
+    file = tmp_path / "instance.properties"
+    registry = "123456789012.dkr.ecr.eu-west-2.amazonaws.com/sleeper"
+    file.write_text(f"sleeper.id=here\nsleeper.images.registry={registry}\n")
+    result = sleeper("preflight", str(file), "--offline", "--output", "json")
+    assert result.status == 0
+    (images,) = (row for row in result.rows if row["check"] == "images")
+    assert images["message"] == f"published in {registry}: none is built"
+
+
+@pytest.mark.parametrize("registry", ["ghcr.io/acme/sleeper", "docker.io/acme", "acme"])
+def test_images_of_other_registries_are_refused(
+    sleeper: Sleeper, tmp_path: Path, registry: str
+) -> None:
+    file = tmp_path / "instance.properties"
+    file.write_text(f"sleeper.id=here\nsleeper.images.registry={registry}\n")
+    result = sleeper("preflight", str(file), "--offline")
+    assert result.status != 0
+    assert "Lambda and EMR Serverless accept images from ECR only" in result.stderr

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sleeper import __version__
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.preflight.account import (
     CONCURRENCY,
@@ -15,6 +16,7 @@ from sleeper.preflight.account import (
     check_account,
 )
 from sleeper.preflight.finding import Level
+from sleeper.properties.images import Registry
 from sleeper.properties.values import instance_properties
 
 EMR = "EmrServerlessBulkImportStack"
@@ -39,6 +41,7 @@ class DescribedAccount:
     missing: set[str] = field(default_factory=set)
     deployed: dict[str, dict[str, str]] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    images: set[str] = field(default_factory=set)
 
     def identity(self) -> tuple[str, str]:
         self._refuse("identity")
@@ -60,6 +63,10 @@ class DescribedAccount:
 
     def deployed_properties(self, instance_id: str) -> dict[str, str] | None:
         return self.deployed.get(instance_id)
+
+    def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
+        self._refuse("images")
+        return f"{registry.account}/{repository}:{tag}" in self.images
 
     def _refuse(self, name: str) -> None:
         if name in self.denied:
@@ -193,3 +200,40 @@ def test_a_new_default_of_the_network_of_a_deployed_instance_is_an_error() -> No
     assert network(network_interface_endpoints="true") == []
     assert network(network_interface_endpoints="false") == []
     assert network(id="b") == []
+
+
+def registry(account: str = "123456789012", region: str = "eu-west-2") -> str:
+    return f"{account}.dkr.ecr.{region}.amazonaws.com/team/sleeper"
+
+
+def test_published_images_exist_for_the_processors_and_platforms() -> None:
+    tags = ("function:7-arm64", "worker:7-amd64", "bulk-import:7-emr-serverless-emr-7.9.0-arm64")
+    images = {f"123456789012/team/sleeper/{each}" for each in tags}
+    # The old bootstrap's repository is not used.
+    described = DescribedAccount(images=images, bootstrap=6)
+    chosen = {"images_registry": registry(), "images_tag": "7"}
+    tasks = ("ingest_task_cpu_architecture", "compaction_task_cpu_architecture")
+    on_x86 = dict.fromkeys(tasks, "X86_64")
+    assert problems(described, **chosen, **on_x86) == []
+    ((level, message),) = problems(described, **chosen)
+    assert level is Level.ERROR
+    assert message == "team/sleeper/worker:7-arm64 is missing: publish it with `make images`"
+    release = {"bulk_import_emr_release_label": "emr-7.8.0"}
+    ((_, message),) = problems(described, **chosen, **on_x86, **release)
+    assert message.startswith("team/sleeper/bulk-import:7-emr-serverless-emr-7.8.0-arm64 is miss")
+    described.denied.add("images")
+    ((level, message),) = problems(described, **chosen)
+    assert (level, message) == (Level.WARNING, "not checked: no permission for images")
+
+
+def test_published_images_of_another_region_or_account() -> None:
+    ((level, message),) = problems(DescribedAccount(), images_registry=registry(region="us-east-1"))
+    assert level is Level.ERROR
+    assert message.startswith("they are published in us-east-1")
+    images = (f"function:{__version__}", f"worker:{__version__}")
+    spark = f"bulk-import:{__version__}-emr-serverless-emr-7.9.0"
+    tags = [f"{each}-arm64" for each in (*images, spark)]
+    others = DescribedAccount(images={f"210987654321/team/sleeper/{tag}" for tag in tags})
+    ((level, message),) = problems(others, images_registry=registry(account="210987654321"))
+    assert level is Level.WARNING
+    assert message.startswith("they are published in account 210987654321")

@@ -1,5 +1,6 @@
 """The account as AWS describes it. moto answers: the emulator has no quotas."""
 
+import json
 from collections.abc import Iterator
 
 import boto3
@@ -10,6 +11,7 @@ from moto import mock_aws
 from sleeper.aws.clients import aws_client
 from sleeper.preflight.account import CONCURRENCY, VPCS
 from sleeper.preflight.aws.account import AwsAccount
+from sleeper.properties.images import Registry
 
 
 @pytest.fixture
@@ -75,3 +77,21 @@ def test_networks_and_routes(account: AwsAccount) -> None:
     assert networks.with_route == {routed}
     assert set(networks.addresses[vpc]) == {"10.7.0.0/16", "10.8.0.0/16"}
     assert vpc in account.networks([]).addresses
+
+
+def test_published_images(account: AwsAccount) -> None:
+    registry = Registry("123456789012", "eu-west-2", "sleeper")
+    assert not account.has_image(registry, "sleeper/worker", "1-arm64")
+    client = boto3.client("ecr")
+    client.create_repository(repositoryName="sleeper/worker")
+    assert not account.has_image(registry, "sleeper/worker", "1-arm64")
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
+        "config": {"digest": "sha256:" + 64 * "a", "size": 1},
+        "layers": [],
+    }
+    client.put_image(
+        repositoryName="sleeper/worker", imageManifest=json.dumps(manifest), imageTag="1-arm64"
+    )
+    assert account.has_image(registry, "sleeper/worker", "1-arm64")

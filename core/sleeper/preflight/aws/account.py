@@ -15,6 +15,7 @@ from sleeper.preflight.account import (
     VPCS,
     Networks,
 )
+from sleeper.properties.images import Registry
 from sleeper.properties.java_text import read_properties_text
 
 _BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
@@ -91,6 +92,22 @@ class AwsAccount:
             except (client.exceptions.NoSuchBucket, client.exceptions.NoSuchKey):
                 return None
             return read_properties_text(found["Body"].read().decode())
+
+    def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
+        client = aws_client("ecr")
+        with translate_errors(f"image {repository}:{tag}"):
+            try:
+                client.describe_images(
+                    registryId=registry.account,
+                    repositoryName=repository,
+                    imageIds=[{"imageTag": tag}],
+                )
+            except (
+                client.exceptions.ImageNotFoundException,
+                client.exceptions.RepositoryNotFoundException,
+            ):
+                return False
+        return True
 
 
 def _pages(client: Any, operation: str, member: str, **arguments: Any) -> list[dict[str, Any]]:
