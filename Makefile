@@ -136,6 +136,7 @@ requirements: install ## Pin the dependencies of pyproject.toml, with their hash
 	@$(call quietly,$(compile) --extra adjunct --extra aws --extra kafka --extra postgresql --extra redis --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
 	@$(call quietly,$(compile) --extra adjunct --extra aws --extra spark --group lambdas --no-emit-package pyspark \
 		-c requirements-dev.txt -o containers/bulk_import/requirements.txt)
+	@$(python) -m tools.wheels --write
 
 pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --generate-hashes --custom-compile-command 'make requirements' $(ARGS)
