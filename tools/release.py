@@ -2,7 +2,7 @@
 
 The version must be `sleeper.__version__` and have a dated section in CHANGELOG.md; the working
 tree must be clean and the tag `v<VERSION>` unused. The sdist and the wheel are built into `dist/`,
-the wheel from the sdist. The wheel must contain exactly the files of `core`, and its
+the wheel from the sdist. The wheel must contain exactly the packages of `core`, and its
 `sleeper --version` must print the version in a fresh virtual environment. `dist/` also gets bills
 of materials (CycloneDX JSON) of the packages, functions and images. Nothing is uploaded.
 """
@@ -20,6 +20,8 @@ from sleeper import DISTRIBUTION, __version__
 
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "core"
+# A build leaves a folder of metadata beside them.
+PACKAGES = [each.parent for each in sorted(CORE.glob("*/__init__.py"))]
 PINS = (
     ROOT / "requirements.txt",
     *(ROOT / folder / "requirements.txt" for folder in ("lambdas", "containers")),
@@ -70,7 +72,8 @@ def content_problems(wheel: Path) -> list[str]:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = {
         path.relative_to(CORE).as_posix()
-        for path in CORE.rglob("*")
+        for package in PACKAGES
+        for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     return [
