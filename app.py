@@ -3,8 +3,8 @@
     cdk deploy --all -c instance=path/to/instance.properties
 
 `-c id=`, `-c vpc=`, `-c subnets=` (comma-separated) and `-c email=` override the file, and
-suffice without one. `-c account=` makes the names of buckets plain texts, by which CloudFormation
-can import them. The app does not call AWS.
+suffice without one. `-c deployPaused=true` disables the schedules. `-c account=` makes the names of
+buckets plain texts, by which CloudFormation can import them. The app does not call AWS.
 """
 
 import sys
@@ -57,12 +57,21 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
         folder=folder,
         code_platform=platform,
         account=app.node.try_get_context("account"),
+        is_paused=_is_paused(app),
         description=f"The Sleeper instance {instance_id}",
         termination_protection=properties.get(TERMINATION_PROTECTION),
         env=cdk.Environment(account=properties.get(ACCOUNT), region=properties.get(REGION)),
     )
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app
+
+
+def _is_paused(app: cdk.App) -> bool:
+    value = app.node.try_get_context("deployPaused") or False
+    chosen = {"true": True, "false": False}.get(str(value).lower())
+    if chosen is None:
+        raise SystemExit(f"deployPaused is {value!r}: expected true or false")
+    return chosen
 
 
 def _read_folder(app: cdk.App) -> InstanceFolder:

@@ -29,7 +29,8 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
-    `account` is the number of the account, or what CloudFormation resolves to it.
+    `account` is the number of the account, or what CloudFormation resolves to it. The schedules of
+    a paused deployment are disabled, and the actions of alarms on them.
 
     Stacks add the addresses of their resources to `deployed`, and the resources that they create to
     `functions` (by name), `schedules` (the minutes between the runs of functions, by their name
@@ -40,6 +41,7 @@ class Deployment:
     properties: InstanceProperties
     code: assets.Asset
     account: str = cdk.Aws.ACCOUNT_ID
+    is_paused: bool = False
     deployed: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     schedules: dict[str, int] = field(default_factory=dict)
@@ -60,6 +62,11 @@ class Deployment:
     def record(self, declaration: Property[str | None], address: str) -> None:
         """Records the name or address of a resource in the instance's properties."""
         self.deployed[declaration.name] = address
+
+    def record_name(self, declaration: Property[tuple[str, ...]], name: str) -> None:
+        """Adds the name of a resource to a list of the instance's properties."""
+        former = self.deployed.get(declaration.name)
+        self.deployed[declaration.name] = f"{former},{name}" if former else name
 
     @property
     def id(self) -> str:

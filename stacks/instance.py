@@ -52,13 +52,14 @@ class InstanceStack(cdk.Stack):
         folder: InstanceFolder,
         code_platform: str,
         account: str | None = None,
+        is_paused: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(scope, construct_id, **settings)
         properties = folder.properties
         processor = properties.get(LAMBDA_CPU_ARCHITECTURE)
         code = make_code(self, code_platform, processor)
-        deployment = Deployment(properties, code, account or cdk.Aws.ACCOUNT_ID)
+        deployment = Deployment(properties, code, account or cdk.Aws.ACCOUNT_ID, is_paused)
         TableIndexStack(self, "TableIndex", deployment=deployment)
         storage = StorageStack(self, "Storage", deployment=deployment)
         alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic

@@ -92,6 +92,7 @@ def _alarms(deployment: Deployment, watch: lambda_.Function) -> Iterator[Alarm]:
         watch.metric_errors(period=_SHORT),
         periods=2,
         on_missing_data=True,
+        is_of_schedule=True,
     )
     yield Alarm(
         "dead-letters",

@@ -7,6 +7,7 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from sleeper.properties.deployed import SCHEDULE_ALARMS
 from stacks.deployment import Deployment
 
 
@@ -15,7 +16,8 @@ class Alarm:
     """An alarm if the metric reaches the threshold for a number of its periods.
 
     With `is_minimum` it is one if the metric is below the threshold, and with `on_missing_data` if
-    the metric has no values.
+    the metric has no values. One that `is_of_schedule` fires if no schedule runs, so its actions
+    are off while the instance is paused.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Alarm:
     periods: int = 1
     is_minimum: bool = False
     on_missing_data: bool = False
+    is_of_schedule: bool = False
 
 
 def add_alarm(
@@ -50,7 +53,10 @@ def add_alarm(
             if alarm.is_minimum
             else comparisons.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         ),
+        actions_enabled=not (alarm.is_of_schedule and deployment.is_paused),
         treat_missing_data=missing.BREACHING if alarm.on_missing_data else missing.NOT_BREACHING,
     )
     made.add_alarm_action(actions.SnsAction(topic))
     deployment.alarms.append(full_name)
+    if alarm.is_of_schedule:
+        deployment.record_name(SCHEDULE_ALARMS, full_name)

@@ -38,6 +38,7 @@ def start_every(
         function,
         "Rule",
         rule_name=full_name,
+        enabled=not deployment.is_paused,
         description=f"starts {function.node.id} of {deployment.id}",
         schedule=events.Schedule.rate(period),
         targets=[
@@ -53,5 +54,4 @@ def start_every(
     assert isinstance(resource, lambda_.CfnFunction)
     name_of_function = (resource.function_name or "").removeprefix(deployment.name(""))
     deployment.schedules[name_of_function] = minutes
-    former = deployment.deployed.get(SCHEDULE_RULES.name)
-    deployment.deployed[SCHEDULE_RULES.name] = f"{former},{full_name}" if former else full_name
+    deployment.record_name(SCHEDULE_RULES, full_name)

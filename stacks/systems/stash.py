@@ -155,6 +155,7 @@ def _add_alarms(scope: Construct, deployment: Deployment, alarms: sns.ITopic) ->
             periods=hours,
             is_minimum=True,
             on_missing_data=True,
+            is_of_schedule=True,
         )
         add_alarm(scope, "Late", deployment, alarms, late)
 

@@ -103,13 +103,22 @@ def test_a_new_or_resumed_instance_has_missed_no_schedule(cloudwatch: Any) -> No
     assert watch() == {}
 
 
+def test_a_pause_delays_schedules_and_misses_none(cloudwatch: Any) -> None:
+    run(cloudwatch, "gc", 10)
+    days = [day * 1440 for day in (1, 2, 3)]
+    run(cloudwatch, "watch", 10, days[2] - 100)
+    assert watch() == {}
+    run(cloudwatch, "watch", days[1] - 100)
+    assert watch() == {"Overdue": 1}
+
+
 def test_a_daily_schedule_is_missed_after_three_days(cloudwatch: Any) -> None:
     run(cloudwatch, "watch", *range(10, 70, 5))
     run(cloudwatch, "gc", 10)
     two_days = 2 * 1440 - 100
     run(cloudwatch, "watch", two_days)
     assert watch() == {}
-    run(cloudwatch, "watch", 3 * 1440 - 100)
+    run(cloudwatch, "watch", 2160, 3 * 1440 - 100)
     run(cloudwatch, "orphans", 3 * 1440 + 100)
     assert watch() == {"Overdue": 1}
     run(cloudwatch, "orphans", 1440)

@@ -8,6 +8,7 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from tests.infra.synthesis import ROOT, Synthesis, synthesise
 
+ALARM = "AWS::CloudWatch::Alarm"
 _SCHEMA = '{"rowKeyFields": [{"name": "k", "type": "StringType"}]}'
 
 
@@ -19,7 +20,7 @@ def _synthesise(tmp_path: Path, text: str, **context: str) -> Synthesis:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """An instance without optional stacks or retained data, in an existing VPC, on x86."""
+    """A paused instance without optional stacks or retained data, in a given VPC, on x86."""
     return _synthesise(
         tmp_path_factory.mktemp("bare"),
         "sleeper.optional.stacks=None\nsleeper.retain.infra.after.destroy=false\n"
@@ -27,6 +28,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
         "sleeper.log.retention.days=-1\n",
         vpc="vpc-1",
         subnets="subnet-1,subnet-2",
+        deployPaused="true",
     )
 
 
@@ -60,6 +62,20 @@ def test_alarms_are_mailed_if_an_address_is_set(bare: Synthesis) -> None:
     assert subscription["Endpoint"] == "someone@example.org"
     (metadata,) = bare.folder.glob("sleeper-*.metadata.json")
     assert "nobody receives" not in metadata.read_text()
+
+
+def test_a_paused_deployment_disables_schedules_and_silences_their_alarms(
+    bare: Synthesis, example: Synthesis
+) -> None:
+    (resource,) = bare.properties("Custom::SleeperProperties")
+    assert resource["Deployed"]["sleeper.schedule.alarms"] == "sleeper-example-watch-stopped"
+    states = {p["State"] for p in bare.properties("AWS::Events::Rule")}
+    silent = [p["AlarmName"] for p in bare.properties(ALARM) if not p["ActionsEnabled"]]
+    assert (states, silent) == ({"DISABLED"}, ["sleeper-example-watch-stopped"])
+    # Without it, the next deployment enables them.
+    states = {p["State"] for p in example.properties("AWS::Events::Rule")}
+    assert states == {"ENABLED"}
+    assert all(p["ActionsEnabled"] for p in example.properties(ALARM))
 
 
 def test_a_given_vpc_is_used(bare: Synthesis) -> None:

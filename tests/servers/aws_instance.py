@@ -16,6 +16,7 @@ from sleeper.properties.deployed import (
     DATA_BUCKET,
     DEPLOYED_QUEUES,
     QUERY_RESULTS_BUCKET,
+    SCHEDULE_ALARMS,
     SCHEDULE_RULES,
 )
 from sleeper.properties.instance import ACCOUNT, ID, INGEST_SOURCE_BUCKETS, REGION
@@ -105,6 +106,7 @@ def aws_instance(
         QUERY_RESULTS_BUCKET.name: results,
         INGEST_SOURCE_BUCKETS.name: source,
         SCHEDULE_RULES.name: ",".join(_make_rules(servers.others, prefix)),
+        SCHEDULE_ALARMS.name: _make_alarm(servers.others, prefix),
         **servers.dynamo.make_tables().names,
         **_make_queues(servers.others, prefix, settings or QueueSettings()),
         "sleeper.engine.threads": "1",
@@ -144,3 +146,19 @@ def _make_rules(server: Ministack, prefix: str) -> list[str]:
     for name in names:
         client.put_rule(Name=name, ScheduleExpression="rate(1 minute)", State="ENABLED")
     return names
+
+
+def _make_alarm(server: Ministack, prefix: str) -> str:
+    name = f"{prefix}-watch-stopped"
+    server.client("cloudwatch").put_metric_alarm(
+        AlarmName=name,
+        Namespace="AWS/Lambda",
+        MetricName="Errors",
+        Statistic="Sum",
+        Period=900,
+        EvaluationPeriods=2,
+        Threshold=1,
+        ComparisonOperator="GreaterThanOrEqualToThreshold",
+        TreatMissingData="breaching",
+    )
+    return name

@@ -32,7 +32,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
-from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
+from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_ALARMS, SCHEDULE_RULES
 from sleeper.reports.output import ReportKind
 from sleeper.tables import TableId, TableState
 from sleeper.workers.worker import Worker
@@ -323,13 +323,19 @@ def test_changed_properties_warn_and_deployment_properties_are_refused(
 def test_schedules_are_paused_and_resumed(sleeper: Sleeper, instance: Instance) -> None:
     rules = instance.properties().get(SCHEDULE_RULES)
 
+    (alarm,) = instance.properties().get(SCHEDULE_ALARMS)
+
     def states() -> set[str]:
         return {aws_client("events").describe_rule(Name=rule)["State"] for rule in rules}
 
+    def is_silent() -> bool:
+        (described,) = aws_client("cloudwatch").describe_alarms(AlarmNames=[alarm])["MetricAlarms"]
+        return not described["ActionsEnabled"]
+
     assert ok(sleeper("pause")).stdout.splitlines() == list(rules)
-    assert states() == {"DISABLED"}
+    assert (states(), is_silent()) == ({"DISABLED"}, True)
     assert "resumed 2 schedules" in ok(sleeper("resume")).stderr
-    assert states() == {"ENABLED"}
+    assert (states(), is_silent()) == ({"ENABLED"}, False)
 
 
 def test_local_operations_are_refused_on_aws_with_a_hint(sleeper: Sleeper) -> None:

@@ -20,13 +20,13 @@ from sleeper.aws.clients import (
 from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.dynamo import DynamoItems
-from sleeper.aws.errors import translate_errors
 from sleeper.aws.external_queue import open_external_queue
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.holds import DynamoHolds
 from sleeper.aws.process_folder import ProcessFolder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
+from sleeper.aws.schedules import switch_rules
 from sleeper.aws.secrets import read_managed_secret
 from sleeper.aws.shared_appends import SharedAppends
 from sleeper.aws.sources import AwsSources
@@ -56,7 +56,6 @@ from sleeper.properties.deployed import (
     QUERY_RESULTS_QUEUE_URL,
     QUERY_TRACKER_TABLE,
     QUERY_WEBSOCKET_URL,
-    SCHEDULE_RULES,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
     TABLE_ONLINE_INDEX,
@@ -151,13 +150,7 @@ def open_aws_instance(
         ).spill()
 
     def switch_schedules(on: bool) -> tuple[str, ...]:
-        rules = files.instance().get(SCHEDULE_RULES)
-        events = aws_client("events")
-        for rule in rules:
-            name = rule.rpartition("/")[2]  # a rule is listed by its name or its ARN
-            with translate_errors(f"EventBridge rule {name!r}"):
-                (events.enable_rule if on else events.disable_rule)(Name=name)
-        return rules
+        return switch_rules(files.instance(), on)
 
     def close() -> None:
         enricher.close()

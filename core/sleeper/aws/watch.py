@@ -121,7 +121,7 @@ def watch_functions(resources: WatchedResources, now_ms: int) -> dict[str, int]:
 
     A function is failing if there were errors in three of the five-minute periods of the last
     hour, or in all in which it ran. A schedule is missed if its function did not run for three of
-    its periods, at the beginning of which the watch ran.
+    its periods, at the beginning and in the middle of which the watch ran.
     """
     errors = _read_errors(resources, now_ms)
     throttles = {resources.series("Throttles", name, _HOUR_SECONDS) for name in resources.throttled}
@@ -193,7 +193,11 @@ def _find_missed(resources: WatchedResources, now_ms: int) -> list[str]:
         begin = end - window
         first_period = begin + timedelta(minutes=max(minutes, 2 * _ERROR_SECONDS // 60))
         was_deployed = any(begin <= time <= first_period for time in times[resources.watch])
-        return was_deployed and not any(time >= begin for time in times[name])
+        # A pause that delays a function to the end of the window has covered its middle third.
+        middle, last = begin + window / _PERIODS_MISSED, end - window / _PERIODS_MISSED
+        was_resumed = not any(middle <= time <= last for time in times[resources.watch])
+        has_run = any(time >= begin for time in times[name])
+        return was_deployed and not was_resumed and not has_run
 
     return [name for name, minutes in schedules.items() if is_missed(name, minutes)]
 

@@ -244,7 +244,8 @@ def backup(
 def pause(instance: "Instance") -> None:
     """Pause the background schedules of an AWS instance.
 
-    Prints the names of the schedules. Queued jobs still run. A deployment resumes the schedules.
+    Prints the names of the schedules. Queued jobs still run. An alarm on missed schedules sends
+    nothing meanwhile. A deployment resumes only schedules that it creates or changes.
 
     \b
     Example:
