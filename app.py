@@ -16,20 +16,11 @@ from cdk_nag import AwsSolutionsChecks
 
 from sleeper.admin.instance_folder import InstanceFolder, read_instance_folder
 from sleeper.errors import SleeperError
-from sleeper.preflight.finding import refuse_errors
-from sleeper.preflight.folder import check_folder
 from sleeper.properties.declaration import Property
-from sleeper.properties.instance import (
-    ACCOUNT,
-    ERRORS_EMAIL,
-    ID,
-    REGION,
-    SUBNETS,
-    TERMINATION_PROTECTION,
-    VPC,
-)
+from sleeper.properties.deployed import stack_name
+from sleeper.properties.instance import ERRORS_EMAIL, ID, SUBNETS, VPC
 from stacks.constructs.code import PLATFORMS
-from stacks.instance import InstanceStack
+from stacks.instance import SleeperInstance
 
 _OVERRIDES: dict[str, Property[Any]] = {
     "id": ID,
@@ -43,24 +34,18 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
     """Returns the app before synthesis. SleeperError if a property is invalid."""
     app = cdk.App(context=context, outdir=outdir)
     folder = _read_folder(app)
-    properties = folder.properties
     platform = app.node.try_get_context("lambda_platform") or PLATFORMS[0]
     if platform not in PLATFORMS:
         raise SystemExit(f"lambda_platform is {platform!r}: expected {', '.join(PLATFORMS)}")
     for warning in folder.warnings:
         print(warning, file=sys.stderr)
-    refuse_errors(check_folder(folder))
-    instance_id = properties.get(ID)
-    InstanceStack(
+    SleeperInstance(
         app,
-        f"sleeper-{instance_id.lower().replace('.', '-')}",
+        stack_name(folder.properties.get(ID)),
         folder=folder,
         code_platform=platform,
         account=app.node.try_get_context("account"),
         is_paused=_is_paused(app),
-        description=f"The Sleeper instance {instance_id}",
-        termination_protection=properties.get(TERMINATION_PROTECTION),
-        env=cdk.Environment(account=properties.get(ACCOUNT), region=properties.get(REGION)),
     )
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app

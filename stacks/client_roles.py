@@ -90,7 +90,7 @@ class ClientRolesStack(cdk.NestedStack):
     ) -> None:
         role = iam.Role(self, construct_id, assumed_by=iam.AccountRootPrincipal())
         allow(role, permissions)
-        deployment.record(declaration, role.role_arn)
+        deployment.record(declaration, role.role_arn, role)
 
 
 def _query(deployment: Deployment, websocket_id: str | None) -> list[Permission]:

@@ -13,6 +13,7 @@ from sleeper.properties.deployed import (
     DeployedBucket,
     DeployedQueue,
     DeployedTable,
+    stack_name,
 )
 from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA
 from sleeper.properties.values import InstanceProperties
@@ -32,10 +33,11 @@ class Deployment:
     `account` is the number of the account, or what CloudFormation resolves to it. The schedules of
     a paused deployment are disabled, and the actions of alarms on them.
 
-    Stacks add the addresses of their resources to `deployed`, and the resources that they create to
-    `functions` (by name), `schedules` (the minutes between the runs of functions, by their name
-    after the prefix), `queues`, `alarms` (by name), `task_kinds`, `lasting_tables` and `sources`
-    (the queues that start functions, each with how many it would start at once).
+    Stacks add the addresses of their resources to `deployed`, those that other stacks of an app may
+    use to `resources` (by the name of the property with the address), and the resources that they
+    create to `functions` (by name), `schedules` (the minutes between the runs of functions, by
+    their name after the prefix), `queues`, `alarms` (by name), `task_kinds`, `lasting_tables` and
+    `sources` (the queues that start functions, each with how many it would start at once).
     """
 
     properties: InstanceProperties
@@ -43,6 +45,7 @@ class Deployment:
     account: str = cdk.Aws.ACCOUNT_ID
     is_paused: bool = False
     deployed: dict[str, str] = field(default_factory=dict)
+    resources: dict[str, cdk.Resource] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     schedules: dict[str, int] = field(default_factory=dict)
     queues: list[DeployedQueue] = field(default_factory=list)
@@ -59,9 +62,16 @@ class Deployment:
         """Returns whether the optional stack is deployed."""
         return stack in self.get(OPTIONAL_STACKS)
 
-    def record(self, declaration: Property[str | None], address: str) -> None:
+    def record(
+        self,
+        declaration: Property[str | None],
+        address: str,
+        resource: cdk.Resource | None = None,
+    ) -> None:
         """Records the name or address of a resource in the instance's properties."""
         self.deployed[declaration.name] = address
+        if resource is not None:
+            self.resources[declaration.name] = resource
 
     def record_name(self, declaration: Property[tuple[str, ...]], name: str) -> None:
         """Adds the name of a resource to a list of the instance's properties."""
@@ -84,7 +94,7 @@ class Deployment:
 
     def name(self, name: str) -> str:
         """Returns the full name of a queue, function or rule."""
-        return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
+        return f"{stack_name(self.id)}-{name}"
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
         return self.name(f"{bucket.name}-{self.account}")

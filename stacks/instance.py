@@ -1,24 +1,53 @@
-"""The stack of an instance, which composes the nested stacks."""
+"""The stack of an instance, which composes the nested stacks.
 
+It may be one of several stacks of a CDK app (`examples/cdk_app`), so it depends on nothing of the
+app: it has its own name and feature flags, and checks nothing but its own resources.
+"""
+
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from constructs import Construct
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct, RootConstruct
 
 from sleeper.admin.instance_folder import InstanceFolder
-from sleeper.properties.deployed import CONFIG
+from sleeper.errors import InvalidRequestError
+from sleeper.preflight.finding import refuse_errors
+from sleeper.preflight.folder import check_folder
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import (
+    ADMIN_ROLE,
+    CONFIG,
+    CONFIG_BUCKET,
+    DATA_BUCKET,
+    DEPLOYED_QUEUES,
+    INGEST_BY_QUEUE_ROLE,
+    INGEST_DIRECT_ROLE,
+    QUERY_ROLE,
+    stack_name,
+)
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
-from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
+from sleeper.properties.instance import (
+    ACCOUNT,
+    ID,
+    REGION,
+    RESOURCE_TAGS,
+    TERMINATION_PROTECTION,
+    OptionalStack,
+)
 from sleeper.properties.values import InstanceProperties
 from sleeper.systems import load
 from stacks.alarms import AlarmsStack
 from stacks.client_roles import ClientRolesStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
-from stacks.constructs.code import make_code
+from stacks.constructs.code import PLATFORMS, ROOT, make_code
 from stacks.constructs.concurrency import limit_sources
 from stacks.context import StackContext
 from stacks.dashboard import DashboardStack
@@ -40,9 +69,16 @@ from stacks.table_index import TableIndexStack
 from stacks.watch import WatchStack
 from stacks.websocket import WebSocketQueryStack
 
+R = TypeVar("R", bound=cdk.Resource)
 
-class InstanceStack(cdk.Stack):
-    """The stack to deploy and destroy, with one nested stack per capability."""
+
+class SleeperInstance(cdk.Stack):
+    """The stack to deploy and destroy, with one nested stack per capability.
+
+    Its name is `sleeper-<id>`. Other stacks of the app may use the resources that are attributes:
+    the buckets of properties and of data, the topic of alarms, the network of tasks, and the roles
+    of clients. What grants permissions on them belongs in the other stack.
+    """
 
     def __init__(
         self,
@@ -50,20 +86,31 @@ class InstanceStack(cdk.Stack):
         construct_id: str,
         *,
         folder: InstanceFolder,
-        code_platform: str,
+        code_platform: str = PLATFORMS[0],
         account: str | None = None,
         is_paused: bool = False,
         **settings: Any,
     ) -> None:
-        super().__init__(scope, construct_id, **settings)
+        """`settings` are further arguments of `cdk.Stack`. InvalidRequestError names a property.
+
+        With `is_paused` the schedules are disabled. `account` makes the names of buckets plain
+        texts, by which CloudFormation can import them.
+        """
+        refuse_errors(check_folder(folder))
         properties = folder.properties
+        name = stack_name(properties.get(ID))
+        super().__init__(
+            scope, construct_id, stack_name=name, **{**_settings(properties), **settings}
+        )
+        _keep_feature_flags(self)
         processor = properties.get(LAMBDA_CPU_ARCHITECTURE)
         code = make_code(self, code_platform, processor)
         deployment = Deployment(properties, code, account or cdk.Aws.ACCOUNT_ID, is_paused)
+        self._deployment = deployment
         TableIndexStack(self, "TableIndex", deployment=deployment)
         storage = StorageStack(self, "Storage", deployment=deployment)
-        alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic
-        network = NetworkStack(self, "Network", deployment=deployment).network
+        self.alarms = alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic
+        self.network = network = NetworkStack(self, "Network", deployment=deployment).network
         log_stream = StateStoreStack(self, "StateStore", deployment=deployment).log_stream
         CommitterStack(self, "Committer", deployment=deployment)
         DeletionStack(self, "Deletion", deployment=deployment)
@@ -77,6 +124,43 @@ class InstanceStack(cdk.Stack):
         self._complete(context, folder)
         for key, value in _tags(properties):
             cdk.Tags.of(self).add(key, value)
+
+    @property
+    def config_bucket(self) -> s3.Bucket:
+        return self._resource(CONFIG_BUCKET, s3.Bucket)
+
+    @property
+    def data_bucket(self) -> s3.Bucket:
+        return self._resource(DATA_BUCKET, s3.Bucket)
+
+    @property
+    def query_role(self) -> iam.Role:
+        return self._resource(QUERY_ROLE, iam.Role)
+
+    @property
+    def ingest_by_queue_role(self) -> iam.Role:
+        return self._resource(INGEST_BY_QUEUE_ROLE, iam.Role)
+
+    @property
+    def ingest_direct_role(self) -> iam.Role:
+        return self._resource(INGEST_DIRECT_ROLE, iam.Role)
+
+    @property
+    def admin_role(self) -> iam.Role:
+        return self._resource(ADMIN_ROLE, iam.Role)
+
+    def queue(self, key: str) -> sqs.Queue:
+        """Returns a queue, such as `ingest` (`sleeper.jobs.queue.QueueName`)."""
+        keys = [each.key for each in self._deployment.queues]
+        if key not in keys:
+            expected = ", ".join(sorted(keys))
+            raise InvalidRequestError(f"queue {key!r} is not deployed (expected {expected})")
+        return self._resource(DEPLOYED_QUEUES[key].url, sqs.Queue)
+
+    def _resource(self, declaration: Property[str | None], kind: type[R]) -> R:
+        found = self._deployment.resources[declaration.name]
+        assert isinstance(found, kind)
+        return found
 
     def _add_ingest(self, deployment: Deployment, cluster: ecs.ICluster) -> None:
         queues = [stack.ingest_queue for stack in chosen_stacks(deployment) if stack.ingest_queue]
@@ -145,6 +229,25 @@ class InstanceStack(cdk.Stack):
             cdk.CfnOutput(self, "DashboardName", value=dashboard.name)
         cdk.CfnOutput(self, "Instance", value=f"aws:{deployment.id}")
         cdk.CfnOutput(self, "ConfigBucket", value=deployment.bucket_name(CONFIG))
+
+
+def _settings(properties: InstanceProperties) -> dict[str, Any]:
+    """Returns arguments of the stack, which the app may replace."""
+    return {
+        "description": f"The Sleeper instance {properties.get(ID)}",
+        "termination_protection": properties.get(TERMINATION_PROTECTION),
+        "env": cdk.Environment(account=properties.get(ACCOUNT), region=properties.get(REGION)),
+    }
+
+
+def _keep_feature_flags(stack: cdk.Stack) -> None:
+    """Gives the stack its own feature flags of the CDK, so that those of the app change nothing."""
+    defaults = cdk.FeatureFlags.of(RootConstruct())
+    for name, value in stack.node.get_all_context().items():
+        if name.startswith("@aws-cdk/") and isinstance(value, bool):
+            stack.node.set_context(name, defaults.is_enabled(name))
+    for name, value in json.loads((ROOT / "cdk.json").read_text())["context"].items():
+        stack.node.set_context(name, value)
 
 
 def _tags(properties: InstanceProperties) -> Sequence[tuple[str, str]]:

@@ -17,6 +17,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
+from sleeper.instance import AWS_PREFIX
 from stacks.deployment import INSTANCE_TAG
 
 _STACK_TAG = "aws:cloudformation:stack-name"
@@ -40,14 +41,16 @@ class RefusedError(Exception):
     """A resource that has the name of one of the instance's, but is not the instance's own."""
 
 
-def find_retained(folder: Path) -> list[Retained]:
-    """Returns the buckets and tables that the templates of a folder retain."""
+def find_retained(folder: Path, instance: str) -> list[Retained]:
+    """Returns the buckets and tables of an instance that the templates of a folder retain."""
     templates = (json.loads(file.read_text()) for file in sorted(folder.glob("*.template.json")))
+    tag = {"Key": INSTANCE_TAG, "Value": instance}
     return [
         Retained(resource["Type"], resource["Properties"][_NAMES[resource["Type"]]])
         for template in templates
         for resource in template["Resources"].values()
         if resource["Type"] in _NAMES
+        and tag in resource["Properties"].get("Tags", ())
         and resource.get("DeletionPolicy", "Delete").startswith("Retain")
     ]
 
@@ -127,13 +130,17 @@ def _is_of_stack(name: str, stack: str) -> bool:
     return re.fullmatch(rf"{re.escape(stack)}(-[A-Za-z]+NestedStack.*)?", name) is not None
 
 
-def _stacks(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yields the name of each outermost stack, and the instance's id."""
-    for file in folder.glob("*.template.json"):
-        if ".nested." not in file.name:
-            outputs = json.loads(file.read_text())["Outputs"]
-            instance = outputs["Instance"]["Value"].removeprefix("aws:")
-            yield file.name.removesuffix(".template.json"), instance
+def find_instances(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yields the name of each stack of an instance, and its id. An app may have other stacks."""
+    artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"]
+    for name, artifact in artifacts.items():
+        if artifact["type"] != "aws:cloudformation:stack":
+            continue
+        described = artifact["properties"]
+        template = json.loads((folder / described["templateFile"]).read_text())
+        where = template.get("Outputs", {}).get("Instance", {}).get("Value")
+        if isinstance(where, str) and where.startswith(AWS_PREFIX):
+            yield described.get("stackName", name), where.removeprefix(AWS_PREFIX)
 
 
 def main(arguments: list[str]) -> None:
@@ -143,8 +150,10 @@ def main(arguments: list[str]) -> None:
         return
     (folder,) = map(Path, arguments)
     try:
-        for stack, instance in _stacks(folder):
-            for name in check_retained(boto3.client, stack, instance, find_retained(folder)):
+        for stack, instance in find_instances(folder):
+            for name in check_retained(
+                boto3.client, stack, instance, find_retained(folder, instance)
+            ):
                 print(f"adopting {name}")
     except RefusedError as error:
         sys.exit(f"nothing is deployed: {error}")

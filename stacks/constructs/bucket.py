@@ -58,7 +58,7 @@ def make_bucket(
             properties={"Bucket": made.bucket_name},
         )
     acknowledge(made, "S1", "access logs would cost more than the rest of the bucket")
-    deployment.record(bucket.place, deployment.bucket_name(bucket))
+    deployment.record(bucket.place, deployment.bucket_name(bucket), made)
     return made
 
 

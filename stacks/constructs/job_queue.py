@@ -43,13 +43,10 @@ def make_job_queue(
         visibility_seconds or deployment.get(QUEUE_VISIBILITY_SECONDS)
     )
     queue = _queue(scope, construct_id, name, declared, visibility=visibility, dead=dead_letters)
-    for declaration, address in (
-        (declared.url, queue.queue_url),
-        (declared.arn, deployment.queue_arn(declared.name)),
-        (declared.dead_letters_url, dead.queue_url),
-        (declared.dead_letters_arn, deployment.queue_arn(declared.dead_letters_name)),
-    ):
-        deployment.record(declaration, address)
+    deployment.record(declared.url, queue.queue_url, queue)
+    deployment.record(declared.arn, deployment.queue_arn(declared.name))
+    deployment.record(declared.dead_letters_url, dead.queue_url, dead)
+    deployment.record(declared.dead_letters_arn, deployment.queue_arn(declared.dead_letters_name))
     deployment.queues.append(declared)
     return JobQueue(declared, queue)
 

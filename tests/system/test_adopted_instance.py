@@ -76,9 +76,9 @@ def test_a_deployment_adopts_the_data_of_a_destroyed_instance(
         deploy(client, templates["keep"])
     destroy(instances["keep"])
     step("not created again")
-    retained = find_retained(templates["keep"])
+    retained = find_retained(templates["keep"], "keep")
     assert set(check_retained(client, "sleeper-keep", "keep", retained)) == LASTING
-    others = find_retained(templates["keep-b"])
+    others = find_retained(templates["keep-b"], "keep-b")
     assert check_retained(client, "sleeper-keep-b", "keep-b", others) == []
     with pytest.raises(RefusedError, match=r"belongs to the stack sleeper-keep-b-"):
         check_retained(client, "sleeper-keep", "keep", others)

@@ -22,6 +22,7 @@ from botocore.retries.quota import RetryQuota
 from sleeper.aws.errors import check_response, translate_errors
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.query_tracker import Connection
+from sleeper.properties.deployed import stack_name
 from sleeper.retries import Backoff
 from sleeper.storage.bucket import Bucket, Credentials
 
@@ -73,7 +74,7 @@ def config_bucket_name(instance_id: str) -> str:
     """Returns the name of the instance's config bucket in the account of the credentials."""
     with translate_errors("the AWS account of the credentials"):
         account = aws_client("sts").get_caller_identity()["Account"]
-    return f"sleeper-{instance_id.lower().replace('.', '-')}-config-{account}"
+    return f"{stack_name(instance_id)}-config-{account}"
 
 
 def describe_bucket(name: str) -> Bucket:

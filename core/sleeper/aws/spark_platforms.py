@@ -95,7 +95,7 @@ def _size(properties: InstanceProperties) -> ClusterSize:
 
 
 def _clean_name(properties: InstanceProperties) -> str:
-    return f"sleeper-{properties.get(ID).lower().replace('.', '-')}-bulk-import"
+    return f"{deployed.stack_name(properties.get(ID))}-bulk-import"
 
 
 _EXISTS = "ExecutionAlreadyExists"

@@ -19,6 +19,11 @@ _DEAD_LETTERS = "-dead-letters"
 _FIFO = ".fifo"
 
 
+def stack_name(instance_id: str) -> str:
+    """Returns the name of an instance's stack, with which the names of its resources begin."""
+    return f"sleeper-{instance_id.lower().replace('.', '-')}"
+
+
 def declare_address(name: str, description: str) -> Property[str | None]:
     """Declares the property with the name or address of a resource."""
     kind = optional(text(2048))
