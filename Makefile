@@ -22,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth images preflight deploy adopt destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth images preflight deploy assets deploy-assets adopt destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -103,6 +103,8 @@ INSTANCE ?= docs/examples/deploy/instance.properties
 cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 \
 	node_modules/.bin/cdk
 folder = -c instance=$(INSTANCE) $(ARGS)
+chosen = $(INSTANCE) $(patsubst id=%,--id=%,$(filter id=%,$(ARGS)))
+preflight = .venv/bin/sleeper preflight $(chosen)
 
 synth: install ## Write the templates of INSTANCE=path/to/instance.properties to cdk.out
 	@$(cdk) synth --quiet $(folder)
@@ -113,12 +115,21 @@ images: install ## Build the container images, and push them to REGISTRY=... (TA
 	@$(python) -m tools.images $(REGISTRY:%=--registry %) $(TAG:%=--tag %) $(ARGS)
 
 preflight: install ## Check that instance, the account and this machine before a deployment
-	@.venv/bin/sleeper preflight $(INSTANCE)
+	@$(preflight)
 
 deploy: preflight ## Deploy that instance to AWS (needs credentials, and Docker or published images)
 	@$(cdk) deploy --all $(folder)
 
-adopt: preflight ## Deploy it with the buckets and tables that a destroyed instance or a removed part left
+assets: preflight ## Build and publish its images, code and templates, for a later deployment
+	@$(cdk) synth --quiet $(folder)
+	@$(cdk) publish-assets --all --unstable=publish-assets --app cdk.out
+
+deploy-assets: install ## Deploy what `make assets` has left in cdk.out, without Docker
+	@$(preflight) --published
+	@$(cdk) deploy --all --app cdk.out
+
+adopt: install ## Deploy it with the buckets and tables that a destroyed instance or a removed part left
+	@$(preflight) --adopt
 	@account=$$($(python) -m tools.adopt --account) && $(cdk) synth --quiet $(folder) -c account=$$account
 	@$(python) -m tools.adopt cdk.out
 	@$(cdk) deploy --all --app cdk.out --import-existing-resources

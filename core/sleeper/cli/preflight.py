@@ -23,13 +23,20 @@ def preflight(
     offline: Annotated[
         bool, typer.Option("--offline", help="Check only the folder and this machine.")
     ] = False,
+    is_published: Annotated[
+        bool,
+        typer.Option("--published", help="The images are published, so this machine builds none."),
+    ] = False,
+    adopts: Annotated[
+        bool, typer.Option("--adopt", help="Accept what a destroyed instance of the id left.")
+    ] = False,
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Check an account, this machine and a folder before a deployment.
 
     Covers credentials, the bootstrap of CDK, quotas, services of the region, networks, sizes of
-    tasks and templates, and Docker. Nothing is changed. The exit status is 1 if there is an error;
-    warnings are limits that an instance may meet later.
+    tasks and templates, what a destroyed instance left, and Docker. Nothing is changed. The exit
+    status is 1 if there is an error; warnings are limits that an instance may meet later.
 
     \b
     Examples:
@@ -42,7 +49,13 @@ def preflight(
     from sleeper.properties.instance import ID
 
     overrides = {ID.name: instance_id} if instance_id else {}
-    findings = run_preflight(file, overrides, None if offline else AwsAccount())
+    findings = run_preflight(
+        file,
+        overrides,
+        None if offline else AwsAccount(),
+        builds=not is_published,
+        adopts=adopts,
+    )
     print_listings([describe_findings(findings)], output)
     if any(each.level is Level.ERROR for each in findings):
         raise typer.Exit(1)

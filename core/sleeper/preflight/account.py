@@ -88,7 +88,11 @@ class Account(Protocol):
         ...
 
     def deployed_properties(self, instance_id: str) -> Mapping[str, str] | None:
-        """Returns the properties of the deployed instance; None if there is none."""
+        """Returns the properties in the instance's bucket; None if there is none."""
+        ...
+
+    def has_stack(self, instance_id: str) -> bool:
+        """Returns whether the instance is deployed, or its deployment or destruction failed."""
         ...
 
     def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
@@ -96,8 +100,13 @@ class Account(Protocol):
         ...
 
 
-def check_account(properties: InstanceProperties, account: Account) -> Iterator[Finding]:
-    """Yields findings. A check that the credentials do not allow is a warning."""
+def check_account(
+    properties: InstanceProperties, account: Account, *, adopts: bool = False
+) -> Iterator[Finding]:
+    """Yields findings. A check that the credentials do not allow is a warning.
+
+    A deployment that `adopts` imports what a destroyed instance left.
+    """
     try:
         number, region = account.identity()
     except SleeperError as failure:
@@ -106,6 +115,7 @@ def check_account(properties: InstanceProperties, account: Account) -> Iterator[
     yield from _check_identity(properties, number, region)
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "bootstrap": lambda: _check_bootstrap(properties, account, f"aws://{number}/{region}"),
+        "data": lambda: _check_data(properties, account, adopts),
         "services": lambda: _check_services(properties, account, region),
         "Lambda": lambda: _check_concurrency(properties, account),
         "Fargate": lambda: _check_fargate(properties, account),
@@ -144,6 +154,24 @@ def _check_bootstrap(
         "bootstrap",
         f"{found} (expected {least} or later{why}): run `npx cdk bootstrap {environment}`",
     )
+
+
+def _check_data(
+    properties: InstanceProperties, account: Account, adopts: bool
+) -> Iterator[Finding]:
+    """Finds what a destroyed instance left, whose names a new one cannot have."""
+    instance_id = properties.get(ID)
+    if account.deployed_properties(instance_id) is None or account.has_stack(instance_id):
+        return
+    message = f"a destroyed instance {instance_id} left its buckets and tables"
+    if adopts:
+        yield passed("data", f"{message}, which are adopted")
+    else:
+        yield error(
+            "data",
+            f"{message}, so their names exist: `make adopt` deploys it with them; to start empty, "
+            "delete them",
+        )
 
 
 def _check_services(

@@ -18,19 +18,25 @@ _COLUMNS = (
 
 
 def run_preflight(
-    instance_file: Path | None, overrides: dict[str, str], account: Account | None
+    instance_file: Path | None,
+    overrides: dict[str, str],
+    account: Account | None,
+    *,
+    builds: bool = True,
+    adopts: bool = False,
 ) -> list[Finding]:
     """Returns the findings on a folder that is to be deployed, errors first.
 
-    Without an account, only those on the folder and on this machine.
+    Without an account, only those on the folder and on this machine. A deployment that `builds`
+    makes images on this machine. One that `adopts` imports what a destroyed instance left.
     InvalidRequestError if a property, a schema or a split point is invalid.
     """
     folder = read_instance_folder(instance_file, overrides)
     properties = folder.properties
     findings = [
         *check_folder(folder),
-        *check_tools(properties),
-        *(check_account(properties, account) if account else ()),
+        *(check_tools(properties) if builds else ()),
+        *(check_account(properties, account, adopts=adopts) if account else ()),
     ]
     order = [Level.ERROR, Level.WARNING, Level.OK]
     return sorted(findings, key=lambda each: order.index(each.level))

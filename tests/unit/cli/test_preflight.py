@@ -42,6 +42,8 @@ def test_a_missing_program_is_named(sleeper: Sleeper, monkeypatch: pytest.Monkey
     result = sleeper("preflight", "--id", "here", "--offline")
     assert result.status == 1
     assert "there is no no-such-program (expected Docker" in result.stdout
+    published = sleeper("preflight", "--id", "here", "--offline", "--published")
+    assert (published.status, "no-such-program" in published.stdout) == (0, False)
 
 
 def test_published_images_need_no_program(

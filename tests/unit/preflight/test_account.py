@@ -1,7 +1,7 @@
 """Checks of the account and the region, with an account that a test describes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -41,6 +41,7 @@ class DescribedAccount:
     missing: set[str] = field(default_factory=set)
     deployed: dict[str, dict[str, str]] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    stacks: set[str] = field(default_factory=lambda: {"here", "a"})
     images: set[str] = field(default_factory=set)
 
     def identity(self) -> tuple[str, str]:
@@ -63,6 +64,9 @@ class DescribedAccount:
 
     def deployed_properties(self, instance_id: str) -> dict[str, str] | None:
         return self.deployed.get(instance_id)
+
+    def has_stack(self, instance_id: str) -> bool:
+        return instance_id in self.stacks
 
     def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
         self._refuse("images")
@@ -120,6 +124,22 @@ def test_each_problem_is_reported_alone(
     ((actual, text),) = problems(account)
     assert actual is level
     assert message in text
+
+
+def test_a_deployment_over_a_destroyed_instance_is_refused_unless_it_adopts() -> None:
+    deployed = {"here": {"sleeper.id": "here", "sleeper.vpc": "vpc-1"}}
+    destroyed = DescribedAccount(deployed=deployed, stacks=set())
+    given = {"vpc": "vpc-1", "subnets": "subnet-1"}
+    networks = {"subnets": {"subnet-1": "vpc-1"}, "with_route": frozenset({"subnet-1"})}
+    destroyed = replace(destroyed, **networks)
+    ((level, text),) = problems(destroyed, **given)
+    assert level is Level.ERROR
+    assert "a destroyed instance here left its buckets and tables" in text
+    assert "`make adopt`" in text
+    properties = instance_properties({"sleeper.id": "here"})
+    found = {each.check: each for each in check_account(properties, destroyed, adopts=True)}
+    assert found["data"].level is Level.OK
+    assert problems(replace(destroyed, stacks={"here"}), **given) == []
 
 
 def test_a_part_that_is_not_deployed_is_not_checked() -> None:

@@ -59,6 +59,19 @@ def test_the_properties_of_the_deployed_instance(account: AwsAccount) -> None:
     assert account.deployed_properties("a") == {"sleeper.id": "a"}
 
 
+def test_stacks(account: AwsAccount) -> None:
+    assert not account.has_stack("A.1")
+    client = boto3.client("cloudformation")
+    template = '{"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}'
+    client.create_stack(StackName="sleeper-a-1", TemplateBody=template)
+    assert account.has_stack("A.1")
+    assert not account.has_stack("A")
+    with Stubber(aws_client("cloudformation")) as stacks:
+        stack = {"StackName": "sleeper-a-1", "CreationTime": 0, "StackStatus": "ROLLBACK_COMPLETE"}
+        stacks.add_response("describe_stacks", {"Stacks": [stack]})
+        assert not account.has_stack("A.1")
+
+
 def test_networks_and_routes(account: AwsAccount) -> None:
     client = boto3.client("ec2")
     vpc = client.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import boto3
+from botocore.exceptions import ClientError
 
 from sleeper.aws.clients import aws_client, config_bucket_name
 from sleeper.aws.config_bucket import INSTANCE_FILE
-from sleeper.aws.errors import translate_errors
+from sleeper.aws.errors import error_code, translate_errors
 from sleeper.preflight.account import (
     CONCURRENCY,
     EMR_SERVERLESS_CORES,
@@ -15,6 +16,7 @@ from sleeper.preflight.account import (
     VPCS,
     Networks,
 )
+from sleeper.properties.deployed import stack_name
 from sleeper.properties.images import Registry
 from sleeper.properties.java_text import read_properties_text
 
@@ -26,6 +28,9 @@ _CODES = {
     EMR_SERVERLESS_CORES: ("emr-serverless", "L-D05C8A75"),
     VPCS: ("vpc", "L-F678F1CE"),
 }
+_MISSING_STACK = "ValidationError"
+# It has only a change set, or its first deployment was rolled back.
+_EMPTY_STACKS = {"REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
 _DEFAULT_ROUTE = "0.0.0.0/0"
 
 
@@ -92,6 +97,17 @@ class AwsAccount:
             except (client.exceptions.NoSuchBucket, client.exceptions.NoSuchKey):
                 return None
             return read_properties_text(found["Body"].read().decode())
+
+    def has_stack(self, instance_id: str) -> bool:
+        client, name = aws_client("cloudformation"), stack_name(instance_id)
+        with translate_errors(f"stack {name}"):
+            try:
+                (stack,) = client.describe_stacks(StackName=name)["Stacks"]
+            except ClientError as failure:
+                if error_code(failure) != _MISSING_STACK:
+                    raise
+                return False
+        return stack["StackStatus"] not in _EMPTY_STACKS
 
     def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
         client = aws_client("ecr")
