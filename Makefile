@@ -105,6 +105,8 @@ cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VE
 folder = -c instance=$(INSTANCE) $(ARGS)
 chosen = $(INSTANCE) $(patsubst id=%,--id=%,$(filter id=%,$(ARGS)))
 preflight = .venv/bin/sleeper preflight $(chosen)
+# CloudFormation fails to change an application of EMR Serverless that still runs after its last job.
+stop = $(python) -m tools.stop_application $(chosen)
 
 synth: install ## Write the templates of INSTANCE=path/to/instance.properties to cdk.out
 	@$(cdk) synth --quiet $(folder)
@@ -118,6 +120,7 @@ preflight: install ## Check that instance, the account and this machine before a
 	@$(preflight)
 
 deploy: preflight ## Deploy that instance to AWS (needs credentials, and Docker or published images)
+	@$(stop)
 	@$(cdk) deploy --all $(folder)
 
 assets: preflight ## Build and publish its images, code and templates, for a later deployment
@@ -126,6 +129,7 @@ assets: preflight ## Build and publish its images, code and templates, for a lat
 
 deploy-assets: install ## Deploy what `make assets` has left in cdk.out, without Docker
 	@$(preflight) --published
+	@$(stop)
 	@$(cdk) deploy --all --app cdk.out
 
 adopt: install ## Deploy it with the buckets and tables that a destroyed instance or a removed part left

@@ -55,7 +55,7 @@ def stop_machines(machines: Machines, sleep: Callable[[float], None], seconds: f
             named = ", ".join(running[:_NAMED_MAX])
             raise UnavailableError(
                 f"{len(running)} have not ended after {seconds:.0f} seconds: {named} "
-                "(expected none: repeat the deletion of the stack)"
+                "(expected none: repeat it)"
             )
         sleep(_PAUSE_SECONDS)
         waited += _PAUSE_SECONDS
@@ -109,6 +109,15 @@ class ServerlessApplication:
                 )
             )
         return running or self._stop_application()
+
+    def stop_if_idle(self) -> list[str]:
+        """Asks it to end, as `stop` does. UnavailableError if it has jobs, which go on."""
+        if jobs := self._jobs():
+            named = ", ".join(jobs[:_NAMED_MAX])
+            raise UnavailableError(
+                f"application {self.application} has {len(jobs)} jobs: {named} (expected none)"
+            )
+        return self._stop_application()
 
     def _jobs(self) -> list[str]:
         with translate_errors(f"jobs of application {self.application}"):

@@ -10,6 +10,7 @@ from moto import mock_aws
 
 from sleeper.aws.machines import Clusters, ServerlessApplication, Tasks, stop_machines
 from sleeper.errors import SleeperError, UnavailableError
+from tools.stop_application import stop_idle
 
 
 @pytest.fixture
@@ -106,6 +107,18 @@ def test_jobs_are_cancelled_before_their_application_is_stopped() -> None:
     stop_machines(ServerlessApplication(client, "app"), lambda _: None, 60)
     assert client.state == "STOPPED"
     assert client.jobs == {"a": "CANCELLED", "b": "CANCELLED", "c": "CANCELLED", "d": "SUCCESS"}
+
+
+def test_a_deployment_stops_an_idle_application_and_cancels_no_job() -> None:
+    deployed = {"sleeper.bulk.import.emr.serverless.application.id": "app"}
+    client: Any = FakeServerless({"a": "SUCCESS"})
+    assert stop_idle(client, {}, lambda _: None) is None
+    assert stop_idle(client, deployed, lambda _: None) == "app"
+    assert client.state == "STOPPED"
+    client = FakeServerless({"a": "RUNNING", "b": "SUCCESS"})
+    with pytest.raises(UnavailableError, match="application app has 1 jobs: a"):
+        stop_idle(client, deployed, lambda _: None)
+    assert (client.state, client.jobs["a"]) == ("STARTED", "RUNNING")
 
 
 def test_an_error_of_emr_serverless_is_not_hidden() -> None:
