@@ -25,3 +25,14 @@ def test_unknown_table_is_reported_before_spark_loads(cities: Sleeper, rows_file
     result = cities("bulk-import", "towns", rows_file)
     assert result.status == 1
     assert "towns" in result.stderr
+
+
+def test_a_setting_without_a_value_is_refused_before_spark_starts(
+    cities: Sleeper, rows_file: Path
+) -> None:
+    result = cities("bulk-import", "cities", rows_file, "--conf", "spark.cores.max")
+    assert result.status == 1
+    assert result.stderr == (
+        "error: --conf 'spark.cores.max' is not a setting of Spark (expected NAME=VALUE, such as "
+        "spark.executor.memory=4g)\n"
+    )
