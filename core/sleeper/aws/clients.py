@@ -29,6 +29,12 @@ from sleeper.storage.bucket import Bucket, Credentials
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # The object store reads and renews credentials of these methods; profiles only boto3 reads.
 _OBJECT_STORE_METHODS = {"env", "container-role", "iam-role", "assume-role-with-web-identity"}
+# Without one of these, boto3 reads a container's credentials from a full URI with a token in the
+# environment, or without a token, and the object store does not.
+_OBJECT_STORE_CONTAINERS = (
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+)
 _CREATION_LOCK = threading.Lock()
 # The waits of boto3's standard mode after an error that is not throttling. DynamoDB's first wait
 # is the shortest of all services, so the number of retries is that of DynamoDB.
@@ -103,7 +109,7 @@ def describe_old_versions(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ProfileCredentials:
-    """Credentials that only boto3 reads, such as those of SSO, an assumed role or a process.
+    """Credentials that only boto3 reads: of SSO, an assumed role, a process, or a local server.
 
     Implements `sleeper.storage.bucket.CredentialSource`. `profile` is None for the default one.
     """
@@ -130,7 +136,9 @@ def _credentials(session: boto3.Session) -> ProfileCredentials | None:
     credentials = session.get_credentials()
     if credentials is None:
         raise NoCredentialsError
-    if credentials.method in _OBJECT_STORE_METHODS:
+    is_container = credentials.method == "container-role"
+    is_read = not is_container or any(map(os.environ.get, _OBJECT_STORE_CONTAINERS))
+    if credentials.method in _OBJECT_STORE_METHODS and is_read:
         return None
     return ProfileCredentials(os.environ.get("AWS_PROFILE"))
 
