@@ -7,6 +7,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from sleeper.properties.instance import ERRORS_EMAIL
+from stacks.constructs.key import find_key
 from stacks.deployment import Deployment
 
 
@@ -16,7 +17,11 @@ class AlarmsStack(cdk.NestedStack):
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
         self.topic = sns.Topic(
-            self, "Alarms", topic_name=deployment.name("alarms"), enforce_ssl=True
+            self,
+            "Alarms",
+            topic_name=deployment.name("alarms"),
+            master_key=find_key(self, "Alarms", deployment),
+            enforce_ssl=True,
         )
         # A custom policy, such as for TLS, replaces the default policy that lets the account's
         # alarms publish.

@@ -89,7 +89,7 @@ class ClientRolesStack(cdk.NestedStack):
         permissions: list[Permission],
     ) -> None:
         role = iam.Role(self, construct_id, assumed_by=iam.AccountRootPrincipal())
-        allow(role, permissions)
+        allow(role, deployment, permissions)
         deployment.record(declaration, role.role_arn, role)
 
 

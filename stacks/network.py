@@ -23,6 +23,7 @@ from stacks.constructs.endpoint_policy import (
     bound_secrets,
     bound_tables,
 )
+from stacks.constructs.key import find_key
 from stacks.constructs.permissions import Permission
 from stacks.constructs.stopped import Stopped, stop_before_deletion
 from stacks.context import Network
@@ -60,7 +61,13 @@ class NetworkStack(cdk.NestedStack):
         )
         for key, value in {tag for each in chosen_stacks(deployment) for tag in each.network_tags}:
             cdk.Tags.of(vpc).add(key, value)
-        cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
+        cluster = ecs.Cluster(
+            self,
+            "Cluster",
+            cluster_name=deployment.name("tasks"),
+            vpc=vpc,
+            managed_storage_configuration=_encrypted_disks(self, deployment),
+        )
         acknowledge(
             cluster,
             "ECS4",
@@ -74,6 +81,16 @@ class NetworkStack(cdk.NestedStack):
         deployment.deployed[SUBNETS.name] = cdk.Fn.join(",", list(subnets))
         deployment.deployed[VPC.name] = vpc.vpc_id
         self.network = Network(vpc, list(subnets), group, cluster, has_public_addresses)
+
+
+def _encrypted_disks(
+    scope: Construct, deployment: Deployment
+) -> ecs.ManagedStorageConfiguration | None:
+    """Returns the configuration of the disks of tasks, if the instance has a key."""
+    key = find_key(scope, "Cluster", deployment)
+    if key is None:
+        return None
+    return ecs.ManagedStorageConfiguration(fargate_ephemeral_storage_kms_key=key)
 
 
 def _stop_tasks(

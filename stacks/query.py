@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sleeper.properties.deployed import (
@@ -23,6 +22,7 @@ from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size
+from stacks.constructs.job_queue import make_queue
 from stacks.constructs.permissions import (
     DATA,
     RESULTS_QUEUE,
@@ -107,14 +107,9 @@ def _receiver(
 
 def _make_results_queue(scope: Construct, deployment: Deployment, days: int) -> None:
     """Returns the default queue of query results, from which clients receive."""
-    queue = sqs.Queue(
-        scope,
-        "ResultsQueue",
-        queue_name=deployment.name(RESULTS_QUEUE),
-        retention_period=cdk.Duration.days(min(days, _QUEUE_DAYS_MAX)),
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
-        enforce_ssl=True,
-    )
+    kept = cdk.Duration.days(min(days, _QUEUE_DAYS_MAX))
+    name = deployment.name(RESULTS_QUEUE)
+    queue = make_queue(scope, "ResultsQueue", deployment, name, kept=kept)
     acknowledge(queue, "SQS3", "only clients receive messages")
     deployment.record(QUERY_RESULTS_QUEUE_URL, queue.queue_url)
     deployment.record(QUERY_RESULTS_QUEUE_ARN, deployment.queue_arn(RESULTS_QUEUE))

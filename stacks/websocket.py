@@ -52,7 +52,7 @@ class WebSocketQueryStack(cdk.NestedStack):
         )
         # Here, because the statements of other stacks could name the API only by a wildcard.
         frames = iam.Policy(self, "Frames", roles=[_role(each) for each in (function, *senders)])
-        allow(frames, [send_frames(deployment, api.api_id, LIVE_STAGE)])
+        allow(frames, deployment, [send_frames(deployment, api.api_id, LIVE_STAGE)])
         for route in ("$connect", "$disconnect", "$default"):
             name = route.removeprefix("$").title()
             integration = integrations.WebSocketLambdaIntegration(f"{name}Integration", function)

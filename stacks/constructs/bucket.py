@@ -7,6 +7,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import DeployedBucket
 from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.key import find_key
 from stacks.deployment import INSTANCE_TAG, Deployment
 
 _UNFINISHED_UPLOAD = cdk.Duration.days(7)
@@ -32,12 +33,16 @@ def make_bucket(
     those whose keys start with `expires_prefix`, are deleted after `expires_days`.
     """
     versioned = bucket.lasting if versioned is None else versioned
+    key = find_key(scope, construct_id, deployment)
     removal_policy = deployment.removal_policy if bucket.lasting else cdk.RemovalPolicy.DESTROY
     made = s3.Bucket(
         scope,
         construct_id,
         bucket_name=deployment.bucket_name(bucket),
-        encryption=s3.BucketEncryption.S3_MANAGED,
+        encryption=s3.BucketEncryption.KMS if key else s3.BucketEncryption.S3_MANAGED,
+        encryption_key=key,
+        # Otherwise each object costs a request to KMS.
+        bucket_key_enabled=True if key else None,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         enforce_ssl=True,

@@ -6,6 +6,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import TIME_TO_LIVE, DeployedTable, Key
 from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.key import find_key
 from stacks.deployment import INSTANCE_TAG, Deployment
 
 _TYPES = {"S": dynamodb.AttributeType.STRING, "N": dynamodb.AttributeType.NUMBER}
@@ -22,6 +23,8 @@ def make_table(
 
     The events of its stream have the keys of changed items.
     """
+    key = find_key(scope, construct_id, deployment)
+    encryption = dynamodb.TableEncryption
     made = dynamodb.Table(
         scope,
         construct_id,
@@ -29,7 +32,8 @@ def make_table(
         partition_key=_hash(table.key),
         sort_key=_range(table.key),
         billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-        encryption=dynamodb.TableEncryption.DEFAULT,
+        encryption=encryption.CUSTOMER_MANAGED if key else encryption.DEFAULT,
+        encryption_key=key,
         point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
             point_in_time_recovery_enabled=table.lasting
         ),

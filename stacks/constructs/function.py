@@ -22,6 +22,7 @@ from sleeper.properties.instance import LOG_RETENTION_DAYS
 from sleeper.reports.metric import NAMESPACE
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.image import make_image
+from stacks.constructs.key import find_key
 from stacks.constructs.permissions import Permission
 from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
@@ -68,6 +69,7 @@ def make_function(
     role = make_role(
         scope,
         f"{construct_id}Role",
+        deployment,
         service="lambda",
         permissions=[*permissions, *_own_permissions(log_group, deployment)],
     )
@@ -104,7 +106,11 @@ def make_log_group(
 ) -> logs.LogGroup:
     """Returns a log group with the retention of the instance's properties."""
     group = logs.LogGroup(
-        scope, construct_id, log_group_name=name, removal_policy=cdk.RemovalPolicy.DESTROY
+        scope,
+        construct_id,
+        log_group_name=name,
+        encryption_key=find_key(scope, construct_id, deployment),
+        removal_policy=cdk.RemovalPolicy.DESTROY,
     )
     days = deployment.get(LOG_RETENTION_DAYS)
     # The construct's enum has no lookup by number.

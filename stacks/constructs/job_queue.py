@@ -8,6 +8,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from stacks.constructs.key import find_key
 from stacks.deployment import Deployment, queue_named
 
 _KEPT = cdk.Duration.days(14)
@@ -36,13 +37,21 @@ def make_job_queue(
     declared = queue_named(key)
     construct_id = key.title().replace("_", "") + "Queue"
     dead_name, name = deployment.name(declared.dead_letters_name), deployment.name(declared.name)
-    dead = _queue(scope, f"{construct_id}Dead", dead_name, declared)
+    dead = make_queue(scope, f"{construct_id}Dead", deployment, dead_name, fifo=declared.fifo)
     receives_max = receives_max or deployment.get(QUEUE_RECEIVES_MAX)
     dead_letters = sqs.DeadLetterQueue(queue=dead, max_receive_count=receives_max)
     visibility = cdk.Duration.seconds(
         visibility_seconds or deployment.get(QUEUE_VISIBILITY_SECONDS)
     )
-    queue = _queue(scope, construct_id, name, declared, visibility=visibility, dead=dead_letters)
+    queue = make_queue(
+        scope,
+        construct_id,
+        deployment,
+        name,
+        fifo=declared.fifo,
+        visibility=visibility,
+        dead=dead_letters,
+    )
     deployment.record(declared.url, queue.queue_url, queue)
     deployment.record(declared.arn, deployment.queue_arn(declared.name))
     deployment.record(declared.dead_letters_url, dead.queue_url, dead)
@@ -51,15 +60,19 @@ def make_job_queue(
     return JobQueue(declared, queue)
 
 
-def _queue(
+def make_queue(
     scope: Construct,
     construct_id: str,
+    deployment: Deployment,
     name: str,
-    declared: DeployedQueue,
     *,
+    fifo: bool = False,
+    kept: cdk.Duration = _KEPT,
     visibility: cdk.Duration | None = None,
     dead: sqs.DeadLetterQueue | None = None,
 ) -> sqs.Queue:
+    """Returns an encrypted queue that requires TLS."""
+    key = find_key(scope, construct_id, deployment)
     throughput = {
         "deduplication_scope": sqs.DeduplicationScope.MESSAGE_GROUP,
         "fifo_throughput_limit": sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID,
@@ -68,11 +81,12 @@ def _queue(
         scope,
         construct_id,
         queue_name=name,
-        fifo=True if declared.fifo else None,
+        fifo=True if fifo else None,
         visibility_timeout=visibility,
         dead_letter_queue=dead,
-        retention_period=_KEPT,
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        retention_period=kept,
+        encryption=sqs.QueueEncryption.KMS if key else sqs.QueueEncryption.SQS_MANAGED,
+        encryption_master_key=key,
         enforce_ssl=True,
-        **(throughput if declared.fifo else {}),  # type: ignore[arg-type]
+        **(throughput if fifo else {}),  # type: ignore[arg-type]
     )

@@ -7,7 +7,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from stacks.constructs.acknowledged import acknowledge_resource
+from stacks.constructs.key import use_key
 from stacks.constructs.permissions import Permission
+from stacks.deployment import Deployment
 
 # Services that assume a role for an account: only for this account.
 _SAY_FOR_WHOM = {"ecs-tasks", "elasticmapreduce", "emr-serverless", "pods.eks", "states"}
@@ -16,6 +18,7 @@ _SAY_FOR_WHOM = {"ecs-tasks", "elasticmapreduce", "emr-serverless", "pods.eks", 
 def make_role(
     scope: Construct,
     construct_id: str,
+    deployment: Deployment,
     *,
     service: str,
     permissions: Iterable[Permission],
@@ -23,7 +26,7 @@ def make_role(
 ) -> iam.Role:
     """Returns a role for a service such as `lambda`, of one resource of it if that is given."""
     role = iam.Role(scope, construct_id, assumed_by=service_principal(service, source_arn))
-    allow(role, permissions)
+    allow(role, deployment, permissions)
     return role
 
 
@@ -41,9 +44,12 @@ def service_principal(service: str, source_arn: str | None = None) -> iam.IPrinc
     return iam.PrincipalWithConditions(principal, source)
 
 
-def allow(grantee: iam.Role | iam.Policy, permissions: Iterable[Permission]) -> None:
-    """Adds statements to a role, or to a policy of roles."""
-    for permission in permissions:
+def allow(
+    grantee: iam.Role | iam.Policy, deployment: Deployment, permissions: Iterable[Permission]
+) -> None:
+    """Adds statements to a role, or to a policy of roles, with those for the instance's key."""
+    permissions = list(permissions)
+    for permission in [*permissions, *use_key(deployment, permissions)]:
         conditions = None
         if permission.condition is not None:
             operator, key, value = permission.condition

@@ -95,6 +95,7 @@ class WorkerTask(Construct):
 
 def make_definition(
     scope: Construct,
+    deployment: Deployment,
     name: str,
     size: TaskSize,
     *,
@@ -112,7 +113,9 @@ def make_definition(
         memory_limit_mib=size.memory_mb,
         ephemeral_storage_gib=disk_gib,
         volumes=list(volumes),
-        task_role=make_role(scope, "Role", service="ecs-tasks", permissions=permissions),
+        task_role=make_role(
+            scope, "Role", deployment, service="ecs-tasks", permissions=permissions
+        ),
         runtime_platform=ecs.RuntimePlatform(
             cpu_architecture=ecs.CpuArchitecture.ARM64 if arm else ecs.CpuArchitecture.X86_64,
             operating_system_family=ecs.OperatingSystemFamily.LINUX,
@@ -136,6 +139,7 @@ def _definition(
     name = deployment.name(f"{kind.kind}-task")
     definition = make_definition(
         scope,
+        deployment,
         name,
         kind.size,
         disk_gib=deployment.get(TASK_DISK_GIB),

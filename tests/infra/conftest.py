@@ -2,7 +2,17 @@
 
 import pytest
 
-from tests.infra.synthesis import GROUP, PLATFORM_STACKS, RECEIVER, SECRET, Synthesis, synthesise
+from tests.infra.record_release import synthesise_every_part
+from tests.infra.synthesis import (
+    FORMER_KEY,
+    GROUP,
+    KEY,
+    PLATFORM_STACKS,
+    RECEIVER,
+    SECRET,
+    Synthesis,
+    synthesise,
+)
 
 
 @pytest.fixture(scope="session")
@@ -75,3 +85,16 @@ def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
         "sleeper.query.warm.lambda.period.minutes=7\n"
     )
     return synthesise(folder / "out", file)
+
+
+@pytest.fixture(scope="session")
+def all_parts(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """The templates of an instance with every optional part."""
+    return synthesise_every_part(tmp_path_factory.mktemp("parts"))
+
+
+@pytest.fixture(scope="session")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """The same, with a KMS key, and another one before it."""
+    settings = f"sleeper.kms.key.arn={KEY}\nsleeper.kms.former.key.arns={FORMER_KEY}\n"
+    return synthesise_every_part(tmp_path_factory.mktemp("encrypted"), settings)

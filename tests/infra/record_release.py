@@ -11,8 +11,8 @@ from pathlib import Path
 from sleeper import __version__
 from sleeper.properties.instance import IGNORED_STACKS, OPTIONAL_STACKS, OptionalStack
 from sleeper.systems import systems
-from tests.infra.identities import Identity, find_identities, write_identities
-from tests.infra.synthesis import synthesise
+from tests.infra.identities import find_identities, write_identities
+from tests.infra.synthesis import Synthesis, synthesise
 
 RELEASES = Path(__file__).parent / "releases"
 _SETTINGS = """\
@@ -24,16 +24,18 @@ sleeper.adapter.secrets=shop/reader@db.example
 """
 
 
-def synthesise_every_part(folder: Path) -> dict[str, Identity]:
-    """Returns the resources of an instance with all optional parts."""
+def synthesise_every_part(folder: Path, more_settings: str = "") -> Synthesis:
+    """Returns the templates of an instance with all optional parts."""
     of_systems = (each.option for system in systems() for each in system.stacks)
     parts = {*OptionalStack, *filter(None, of_systems)} - IGNORED_STACKS
     file = folder / "instance.properties"
-    file.write_text(f"{_SETTINGS}{OPTIONAL_STACKS.name}={','.join(sorted(parts))}\n")
-    return find_identities(synthesise(folder / "out", file).folder)
+    stacks = f"{OPTIONAL_STACKS.name}={','.join(sorted(parts))}\n"
+    file.write_text(f"{_SETTINGS}{stacks}{more_settings}")
+    return synthesise(folder / "out", file)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        write_identities(synthesise_every_part(Path(scratch)), RELEASES / f"{__version__}.json")
+        parts = find_identities(synthesise_every_part(Path(scratch)).folder)
+        write_identities(parts, RELEASES / f"{__version__}.json")
     sys.stdout.write(f"recorded {__version__}\n")

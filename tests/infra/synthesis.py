@@ -16,6 +16,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "deploy" / "instance.properties"
 Resource = dict[str, Any]
 SECRET = "arn:aws:secretsmanager:eu-west-2:123456789012:secret:shop-AbCdEf"
 RECEIVER = "arn:aws:sqs:eu-west-2:123456789012:searches.fifo"
+KEY, FORMER_KEY = (f"arn:aws:kms:eu-west-2:123456789012:key/{name}" for name in ("k-1", "k-0"))
 GROUP = "sg-0123456789abcdef0"
 PLATFORM_STACKS = {
     "EmrServerless": "EmrServerlessBulkImportStack",

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.identities import Identity, find_changes, read_identities
-from tests.infra.record_release import RELEASES, synthesise_every_part
+from tests.infra.identities import Identity, find_changes, find_identities, read_identities
+from tests.infra.record_release import RELEASES
+from tests.infra.synthesis import Synthesis
 
 ALLOWED = {
     "0.2.0": {
@@ -19,8 +20,8 @@ ALLOWED = {
 
 
 @pytest.fixture(scope="module")
-def every_part(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
-    return synthesise_every_part(tmp_path_factory.mktemp("parts"))
+def every_part(all_parts: Synthesis) -> dict[str, Identity]:
+    return find_identities(all_parts.folder)
 
 
 @pytest.mark.parametrize("file", sorted(RELEASES.glob("*.json")), ids=lambda file: file.stem)
@@ -47,6 +48,10 @@ def test_a_changed_property_that_replaces_a_resource_is_found(
     after = replace(before, properties={**before.properties, name: value})
     changes = find_changes(every_part, {**every_part, path: after})
     assert changes == {path: f"replaced, because of {name}"}
+
+
+def test_a_key_replaces_nothing(every_part: dict[str, Identity], encrypted: Synthesis) -> None:
+    assert find_changes(every_part, find_identities(encrypted.folder)) == {}
 
 
 def test_a_deleted_resource_is_found(every_part: dict[str, Identity]) -> None:

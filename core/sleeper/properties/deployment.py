@@ -10,9 +10,20 @@ from typing import Any
 
 from sleeper.properties.declaration import Group, Property
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import FLAG, STRING_LIST, optional, pattern, whole_number
+from sleeper.properties.value_kind import (
+    FLAG,
+    STRING_LIST,
+    list_of,
+    optional,
+    pattern,
+    whole_number,
+)
 
 _ARCHITECTURE = pattern("ARM64|X86_64", "ARM64 or X86_64")
+_KEY_ARN = pattern(
+    r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+",
+    "the ARN of a KMS key, such as arn:aws:kms:eu-west-2:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+)
 # Names of repositories as ECR accepts them.
 _REGISTRY = pattern(
     r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?(/[a-z0-9]+([._-][a-z0-9]+)*)+",
@@ -33,6 +44,8 @@ LAMBDA_CONCURRENCY_QUOTA = declare("lambda.concurrency.quota", whole_number(10, 
 IMAGES_REGISTRY = declare("images.registry", optional(_REGISTRY), None, Group.DEPLOYMENT, "The registry of published images, to which `make images` pushes them: ECR in the region of the instance, with a prefix of repositories. Unset: the deployment builds its images, with Docker or Podman.", redeploy=True)
 IMAGES_TAG = declare("images.tag", optional(_TAG), None, Group.DEPLOYMENT, "The tag with which `make images` published the images. Unset: the version.", redeploy=True)
 TRACING = declare("tracing", FLAG, False, Group.DEPLOYMENT, "Whether X-Ray traces lambdas, for 5 dollars a million runs.", redeploy=True)
+KMS_KEY = declare("kms.key.arn", optional(_KEY_ARN), None, Group.DEPLOYMENT, "The ARN of the KMS key that encrypts buckets, DynamoDB tables, queues, the topic of alarms, logs and the disks of tasks. Its policy must let services use it, see docs/security.md. Unset: keys of AWS.", redeploy=True)
+FORMER_KMS_KEYS = declare("kms.former.key.arns", list_of(_KEY_ARN), (), Group.DEPLOYMENT, "The ARNs of former values of sleeper.kms.key.arn, with which older objects and messages are still encrypted. Roles may decrypt with these keys.", redeploy=True)
 
 COMMITTER_MEMORY_MB = declare("statestore.committer.lambda.memory.mb", MEMORY_MB, 1769, Group.STATE, "Memory of the lambda that commits transactions, in MiB. 1769 MiB provide one vCPU.", redeploy=True)
 COMMITTER_TIMEOUT_SECONDS = declare("statestore.committer.lambda.timeout.seconds", TIMEOUT_SECONDS, 60, Group.STATE, "The timeout of the lambda that commits transactions.", redeploy=True)

@@ -176,6 +176,15 @@ STRING_LIST: ValueKind[tuple[str, ...]] = ValueKind(
 )
 
 
+def list_of(kind: ValueKind[T]) -> ValueKind[tuple[T, ...]]:
+    """Returns the kind of comma-separated lists of values of a kind."""
+    return ValueKind(
+        f"a comma-separated list; each is {kind.expected}",
+        lambda value: tuple(map(kind.parse, _parse_list(value))),
+        lambda items: ",".join(map(kind.format, items)),
+    )
+
+
 def _parse_tags(value: str) -> tuple[tuple[str, str], ...]:
     items = [item.strip() for item in value.split(",")]
     if len(items) % 2 or not all(items[::2]):

@@ -99,6 +99,7 @@ def _make_definition(scope: Construct, deployment: Deployment) -> ecs.FargateTas
     name = deployment.name(f"{KIND}-task")
     definition = make_definition(
         scope,
+        deployment,
         name,
         size,
         # A volume of EBS would be as empty for a new task, so the disk of the task is enough.

@@ -66,7 +66,7 @@ class EksStack(SystemStack):
         )
 
     def _cluster(self, deployment: Deployment, network: Network) -> CfnCluster:
-        role = _managed_role(self, "ClusterRole", "eks", _CLUSTER_POLICIES)
+        role = _managed_role(self, "ClusterRole", deployment, "eks", _CLUSTER_POLICIES)
         assert role.assume_role_policy is not None
         # Auto Mode tags the resources that it creates with this role.
         role.assume_role_policy.add_statements(
@@ -74,7 +74,7 @@ class EksStack(SystemStack):
                 actions=["sts:TagSession"], principals=[iam.ServicePrincipal("eks.amazonaws.com")]
             )
         )
-        nodes = _managed_role(self, "NodeRole", "ec2", _NODE_POLICIES)
+        nodes = _managed_role(self, "NodeRole", deployment, "ec2", _NODE_POLICIES)
         name = deployment.name("bulk-import")
         cluster = CfnCluster(
             self,
@@ -115,7 +115,11 @@ class EksStack(SystemStack):
 
     def _give_pods_a_role(self, deployment: Deployment, cluster: CfnCluster) -> None:
         pods = make_role(
-            self, "PodRole", service="pods.eks", permissions=import_in_bulk(deployment)
+            self,
+            "PodRole",
+            deployment,
+            service="pods.eks",
+            permissions=import_in_bulk(deployment),
         )
         assert pods.assume_role_policy is not None
         pods.assume_role_policy.add_statements(
@@ -134,10 +138,14 @@ class EksStack(SystemStack):
 
 
 def _managed_role(
-    scope: Construct, construct_id: str, service: str, policies: tuple[str, ...]
+    scope: Construct,
+    construct_id: str,
+    deployment: Deployment,
+    service: str,
+    policies: tuple[str, ...],
 ) -> iam.Role:
     """Returns a role for EKS itself, as the AWS documentation requires it."""
-    role = make_role(scope, construct_id, service=service, permissions=[])
+    role = make_role(scope, construct_id, deployment, service=service, permissions=[])
     for name in policies:
         role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
         arn = f"arn:<AWS::Partition>:iam::aws:policy/{name}"

@@ -100,6 +100,7 @@ def _role(scope: Construct, deployment: Deployment, machine: _Machine) -> iam.Ro
     return make_role(
         scope,
         f"{machine.construct_id}Role",
+        deployment,
         service="states",
         permissions=permissions,
         source_arn=_machine_arn(deployment, machine.name),

@@ -49,11 +49,12 @@ class EmrParts(Construct):
         self.node_role = make_role(
             self,
             "NodeRole",
+            deployment,
             service="ec2",
             permissions=[*import_in_bulk(deployment), *pull(self.image), logs, *nodes_may],
         )
         self.profile = iam.CfnInstanceProfile(self, "Profile", roles=[self.node_role.role_name])
-        self.service_role = self._service_role()
+        self.service_role = self._service_role(deployment)
         self.nodes = self._group("Nodes", network, "nodes of bulk import clusters")
         # As in the first release, because another description replaces the group.
         self.service = self._group("Service", network, "the way of EMR to nodes of clusters")
@@ -64,12 +65,14 @@ class EmrParts(Construct):
             security_configuration={"InstanceMetadataServiceConfiguration": _METADATA},
         )
 
-    def _service_role(self) -> iam.Role:
-        role = make_role(self, "ServiceRole", service="elasticmapreduce", permissions=[])
+    def _service_role(self, deployment: Deployment) -> iam.Role:
+        role = make_role(
+            self, "ServiceRole", deployment, service="elasticmapreduce", permissions=[]
+        )
         role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(_SERVICE_POLICY))
         arn = f"arn:<AWS::Partition>:iam::aws:policy/{_SERVICE_POLICY}"
         acknowledge(role, f"IAM4[Policy::{arn}]", "EMR requires this policy, which AWS maintains")
-        allow(role, [pass_role(self.node_role, "ec2")])
+        allow(role, deployment, [pass_role(self.node_role, "ec2")])
         return role
 
     def _group(self, name: str, network: Network, description: str) -> ec2.SecurityGroup:

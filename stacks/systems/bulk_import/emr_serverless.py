@@ -109,6 +109,7 @@ class EmrServerlessStack(SystemStack):
         return make_role(
             self,
             "Role",
+            deployment,
             service="emr-serverless",
             permissions=[
                 *import_in_bulk(deployment),
