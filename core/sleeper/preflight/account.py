@@ -9,6 +9,7 @@ from sleeper.admin.instance_folder import check_kept_network
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.preflight.finding import Finding, error, passed, warning
 from sleeper.preflight.folder import task_sizes
+from sleeper.preflight.key import Key, check_kept_keys, check_key
 from sleeper.properties.declaration import INSTANCE_PROPERTIES
 from sleeper.properties.deployment import (
     COMMITTER_CONCURRENCY_RESERVED,
@@ -99,6 +100,14 @@ class Account(Protocol):
         """Returns whether ECR has an image with the tag."""
         ...
 
+    def find_key(self, arn: str) -> Key | None:
+        """Returns the KMS key; None if there is none."""
+        ...
+
+    def key_policy(self, arn: str) -> str:
+        """Returns the policy of the KMS key, as JSON."""
+        ...
+
 
 def check_account(
     properties: InstanceProperties, account: Account, *, adopts: bool = False
@@ -122,6 +131,10 @@ def check_account(
         "EMR Serverless": lambda: _check_emr_serverless(properties, account),
         "network": lambda: _check_network(properties, account),
         "images": lambda: _check_images(properties, account, number, region),
+        "encryption": lambda: check_key(
+            properties, (region, number), account.find_key, account.key_policy
+        ),
+        "former keys": lambda: _check_kept_keys(properties, account),
     }
     for name, check in checks.items():
         try:
@@ -341,6 +354,11 @@ def _images(properties: InstanceProperties) -> Iterator[NamedImage]:
     for stack in _chosen_stacks(properties):
         if stack.image is not None:
             yield load(stack.image)(properties)
+
+
+def _check_kept_keys(properties: InstanceProperties, account: Account) -> Iterator[Finding]:
+    current = account.deployed_properties(properties.get(ID))
+    yield from check_kept_keys(properties, current or {})
 
 
 def _services(properties: InstanceProperties) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Checks of the account and the region, with an account that a test describes."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,9 +17,14 @@ from sleeper.preflight.account import (
     check_account,
 )
 from sleeper.preflight.finding import Level
+from sleeper.preflight.key import Key
 from sleeper.properties.images import Registry
 from sleeper.properties.values import instance_properties
 
+_KEYS = "arn:aws:kms:eu-west-2:123456789012:key/"
+KEY, OTHER_KEY = f"{_KEYS}1", f"{_KEYS}2"
+USABLE = Key("Enabled", "SYMMETRIC_DEFAULT", "ENCRYPT_DECRYPT", "CUSTOMER")
+SERVICES = ("logs.eu-west-2.amazonaws.com", "cloudwatch.amazonaws.com", "fargate.amazonaws.com")
 EMR = "EmrServerlessBulkImportStack"
 
 
@@ -40,6 +46,8 @@ class DescribedAccount:
     with_route: frozenset[str] = frozenset()
     missing: set[str] = field(default_factory=set)
     deployed: dict[str, dict[str, str]] = field(default_factory=dict)
+    keys: dict[str, Key] = field(default_factory=lambda: {KEY: USABLE})
+    services: tuple[str, ...] = SERVICES
     denied: set[str] = field(default_factory=set)
     stacks: set[str] = field(default_factory=lambda: {"here", "a"})
     images: set[str] = field(default_factory=set)
@@ -71,6 +79,15 @@ class DescribedAccount:
     def has_image(self, registry: Registry, repository: str, tag: str) -> bool:
         self._refuse("images")
         return f"{registry.account}/{repository}:{tag}" in self.images
+
+    def find_key(self, arn: str) -> Key | None:
+        return self.keys.get(arn)
+
+    def key_policy(self, arn: str) -> str:
+        self._refuse("the policy")
+        effect = {"Effect": "Deny", "Principal": "*"}
+        one, *more = ({"Effect": "Allow", "Principal": {"Service": each}} for each in self.services)
+        return json.dumps({"Statement": [effect, one, *more]})
 
     def _refuse(self, name: str) -> None:
         if name in self.denied:
@@ -257,3 +274,54 @@ def test_published_images_of_another_region_or_account() -> None:
     ((level, message),) = problems(others, images_registry=registry(account="210987654321"))
     assert level is Level.WARNING
     assert message.startswith("they are published in account 210987654321")
+
+
+def test_a_key_that_services_can_use_has_no_problem() -> None:
+    assert problems(DescribedAccount(), kms_key_arn=KEY) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (None, f"key {KEY} does not exist"),
+        (replace(USABLE, state="PendingDeletion"), "is PendingDeletion, SYMMETRIC_DEFAULT"),
+        (replace(USABLE, spec="RSA_4096"), "is Enabled, RSA_4096"),
+        (replace(USABLE, usage="SIGN_VERIFY"), "expected Enabled, SYMMETRIC_DEFAULT"),
+        (replace(USABLE, manager="AWS"), "managed by AWS (expected"),
+    ],
+)
+def test_a_key_that_services_cannot_use_is_an_error(key: Key | None, message: str) -> None:
+    account = DescribedAccount(keys={KEY: key} if key else {})
+    ((level, text),) = problems(account, kms_key_arn=KEY)
+    assert level is Level.ERROR
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    "arn", [KEY.replace("eu-west-2", "us-east-1"), KEY.replace("123456789012", "210987654321")]
+)
+def test_a_key_of_another_place_is_an_error(arn: str) -> None:
+    ((level, text),) = problems(DescribedAccount(keys={arn: USABLE}), kms_key_arn=arn)
+    assert level is Level.ERROR
+    assert "expected one of account 123456789012, region eu-west-2" in text
+
+
+def test_a_service_without_a_statement_in_the_policy_of_the_key_is_a_warning() -> None:
+    found = problems(DescribedAccount(services=SERVICES[:1]), kms_key_arn=KEY)
+    assert {level for level, _ in found} == {Level.WARNING}
+    assert [text.split(" allow ")[1].split(",")[0] for _, text in found] == [*SERVICES[1:]]
+    ((level, text),) = problems(DescribedAccount(denied={"the policy"}), kms_key_arn=KEY)
+    assert (level, text) == (Level.WARNING, "not checked: no permission for the policy")
+
+
+def test_a_former_key_must_stay_in_the_properties() -> None:
+    account = DescribedAccount(
+        deployed={"here": {"sleeper.kms.key.arn": OTHER_KEY, "sleeper.kms.former.key.arns": KEY}}
+    )
+    assert [level for level, _ in problems(account)] == [Level.ERROR, Level.ERROR]
+    assert problems(account, kms_key_arn=KEY, kms_former_key_arns=OTHER_KEY) == []
+    assert problems(account, kms_former_key_arns=f"{OTHER_KEY},{KEY}") == []
+    ((_, text),) = problems(account, kms_key_arn=KEY)
+    assert text == f"older objects are encrypted with key {OTHER_KEY}: add it to " + (
+        "sleeper.kms.former.key.arns"
+    )

@@ -11,6 +11,7 @@ from moto import mock_aws
 from sleeper.aws.clients import aws_client
 from sleeper.preflight.account import CONCURRENCY, VPCS
 from sleeper.preflight.aws.account import AwsAccount
+from sleeper.preflight.key import Key
 from sleeper.properties.images import Registry
 
 
@@ -108,3 +109,14 @@ def test_published_images(account: AwsAccount) -> None:
         repositoryName="sleeper/worker", imageManifest=json.dumps(manifest), imageTag="1-arm64"
     )
     assert account.has_image(registry, "sleeper/worker", "1-arm64")
+
+
+def test_a_key_and_its_policy(account: AwsAccount) -> None:
+    client = boto3.client("kms")
+    arn = client.create_key(KeyUsage="ENCRYPT_DECRYPT")["KeyMetadata"]["Arn"]
+    usable = Key("Enabled", "SYMMETRIC_DEFAULT", "ENCRYPT_DECRYPT", "CUSTOMER")
+    assert account.find_key(arn) == usable
+    client.disable_key(KeyId=arn.rpartition("/")[2])
+    assert account.find_key(arn) != usable
+    assert account.find_key(f"{arn[:-8]}00000000") is None
+    assert '"Statement"' in account.key_policy(arn)

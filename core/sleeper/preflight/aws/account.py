@@ -16,6 +16,7 @@ from sleeper.preflight.account import (
     VPCS,
     Networks,
 )
+from sleeper.preflight.key import Key
 from sleeper.properties.deployed import stack_name
 from sleeper.properties.images import Registry
 from sleeper.properties.java_text import read_properties_text
@@ -124,6 +125,20 @@ class AwsAccount:
             ):
                 return False
         return True
+
+    def find_key(self, arn: str) -> Key | None:
+        client = aws_client("kms")
+        with translate_errors(f"key {arn}"):
+            try:
+                found = client.describe_key(KeyId=arn)["KeyMetadata"]
+            except client.exceptions.NotFoundException:
+                return None
+        return Key(found["KeyState"], found["KeySpec"], found["KeyUsage"], found["KeyManager"])
+
+    def key_policy(self, arn: str) -> str:
+        with translate_errors(f"the policy of key {arn}"):
+            found = aws_client("kms").get_key_policy(KeyId=arn, PolicyName="default")
+        return str(found["Policy"])
 
 
 def _pages(client: Any, operation: str, member: str, **arguments: Any) -> list[dict[str, Any]]:
