@@ -101,8 +101,9 @@ def start_session(
         if not is_spark_error(error):
             raise
         log_tail = (folder / _LOG).read_text(errors="replace")[-_LOG_SHOWN_BYTES:].strip()
+        needs = "Java 17" if settings.is_local else f"Java 17 and the master {settings.master}"
         raise UnavailableError(
-            f"Spark did not start (it needs Java 17): {log_tail or error}"
+            f"Spark did not start (it needs {needs}): {log_tail or error}"
         ) from error
     try:
         if not settings.is_local:
