@@ -36,9 +36,9 @@ class Embedded:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
-    """The example, with the feature flags of an app that `cdk init` makes."""
+    """The example, with the feature flags of an app that `cdk init` makes, and another one."""
     folder = tmp_path_factory.mktemp("embedded") / "out"
-    flags = json.loads(FLAGS.read_text())
+    flags = json.loads(FLAGS.read_text()) | {"@aws-cdk/aws-iam:minimizePolicies": False}
     app = runpy.run_path(str(APP))["make_app"](
         {**flags, "aws:cdk:bundling-stacks": []}, str(folder)
     )
