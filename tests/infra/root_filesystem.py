@@ -66,7 +66,12 @@ class Root:
         bound |= {
             root / prefix.lstrip("/"): Path(prefix) for prefix in {sys.base_prefix, sys.prefix}
         }
-        lines = [f"mount --bind {_quote(root)} {_quote(root)}"]
+        # The mounts below may be in /tmp.
+        lines = [
+            f"mount --bind {_quote(root)} {_quote(root)}",
+            f"mkdir -p {_quote(root / 'tmp')}",
+            f"mount -t tmpfs -o mode=1777 tmpfs {_quote(root / 'tmp')}",
+        ]
         for target, source in bound.items():
             if source.is_dir() and not source.is_symlink():
                 lines.append(f"mkdir -p {_quote(target)}")
@@ -80,12 +85,7 @@ class Root:
             target = _quote(root / path.lstrip("/"))
             lines.append(f"mkdir -p {target}; mount --bind {_quote(source)} {target}")
         # Mounts below keep their own mode, and the user has no rights there.
-        return [
-            *lines,
-            f"mkdir -p {_quote(root / 'tmp')}",
-            f"mount -o remount,bind,ro {_quote(root)}",
-            f"mount -t tmpfs -o mode=1777 tmpfs {_quote(root / 'tmp')}",
-        ]
+        return [*lines, f"mount -o remount,bind,ro {_quote(root)}"]
 
     def _start(self, command: Sequence[str]) -> str:
         inside = f"cd {shlex.quote(self.work_folder)} && exec {shlex.join(command)}"
