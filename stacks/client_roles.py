@@ -26,15 +26,12 @@ from stacks.constructs.permissions import (
     Permission,
     change_instance_properties,
     change_table_index,
-    commit,
     count_all,
-    hold,
     read_jobs,
     read_objects,
     read_queries,
     read_results,
     read_sources,
-    read_state,
     read_table_index,
     redrive_dead_letters,
     run_task,
@@ -44,6 +41,7 @@ from stacks.constructs.permissions import (
     write_objects,
 )
 from stacks.constructs.role import allow
+from stacks.constructs.state_permissions import commit, hold, read_state
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_stacks
 from stacks.websocket import LIVE_STAGE

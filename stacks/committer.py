@@ -13,14 +13,13 @@ from stacks.constructs.concurrency import check_reserved
 from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.permissions import (
     COMMITS,
-    commit,
     delete_objects,
     find_many_tables,
     read_objects,
-    read_state,
     record_jobs,
 )
 from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.state_permissions import commit, read_state
 from stacks.deployment import Deployment
 
 # A message holds the work of a run. With the committer's delays, it becomes a dead letter after an

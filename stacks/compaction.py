@@ -25,7 +25,6 @@ from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
     COMMITS,
     DATA,
-    commit,
     count,
     read_objects,
     receive,
@@ -35,6 +34,7 @@ from stacks.constructs.permissions import (
     send,
     write_objects,
 )
+from stacks.constructs.state_permissions import commit
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.deployment import Deployment
 

@@ -4,8 +4,9 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from stacks.constructs.function import FunctionCode
-from stacks.constructs.permissions import commit, read_state, record_jobs
+from stacks.constructs.permissions import record_jobs
 from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.state_permissions import commit, read_state
 from stacks.deployment import Deployment
 
 # Deletes of one table conflict at its log, so more concurrency only causes more retries.

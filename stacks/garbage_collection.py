@@ -12,15 +12,12 @@ from stacks.constructs.permissions import (
     DATA,
     LOG_BODIES,
     STATE,
-    commit,
     delete_objects,
-    forget_holds,
     list_tables,
-    read_state,
     remove_deleted_tables,
-    trim_logs,
 )
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import commit, forget_holds, read_state, trim_logs
 from stacks.deployment import Deployment
 
 _EVERYTHING = (DATA, STATE, LOG_BODIES, COMMITS)

@@ -20,14 +20,12 @@ from stacks.constructs.permissions import (
     DATA,
     Permission,
     add_to_table_index,
-    commit,
-    hold,
     read_objects,
     read_queries,
-    read_state,
     send,
     write_objects,
 )
+from stacks.constructs.state_permissions import commit, hold, read_state
 from stacks.deployment import Deployment
 from stacks.reporting import read_reports
 

@@ -14,8 +14,6 @@ from stacks.constructs.job_queue import make_job_queue
 from stacks.constructs.permissions import (
     COMMITS,
     DATA,
-    commit,
-    hold,
     read_objects,
     read_sources,
     receive,
@@ -23,6 +21,7 @@ from stacks.constructs.permissions import (
     send,
     write_objects,
 )
+from stacks.constructs.state_permissions import commit, hold
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.deployment import Deployment
 

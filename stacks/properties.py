@@ -22,11 +22,10 @@ from stacks.constructs.permissions import (
     Permission,
     change_instance_properties,
     change_table_index,
-    commit,
     protect_tables,
-    read_state,
     write_objects,
 )
+from stacks.constructs.state_permissions import commit, read_state
 from stacks.deployment import Deployment
 
 _TIMEOUT_SECONDS = 300

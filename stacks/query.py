@@ -23,17 +23,10 @@ from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.job_queue import make_queue
-from stacks.constructs.permissions import (
-    DATA,
-    RESULTS_QUEUE,
-    Permission,
-    hold,
-    read_objects,
-    read_state,
-    send,
-)
+from stacks.constructs.permissions import DATA, RESULTS_QUEUE, Permission, read_objects, send
 from stacks.constructs.receiver import Receiver, function_receives_max, make_receiver
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import hold, read_state
 from stacks.deployment import Deployment
 
 # A query of thousands of leaves must not exhaust the account's concurrency.

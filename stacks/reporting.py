@@ -7,10 +7,9 @@ from stacks.constructs.permissions import (
     list_dead_letters,
     list_tables,
     read_jobs,
-    read_state,
-    see_holds,
     see_waiting_files,
 )
+from stacks.constructs.state_permissions import read_state, see_holds
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_stacks
 

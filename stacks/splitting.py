@@ -7,16 +7,9 @@ from sleeper.properties.deployment import SPLITTING_MEMORY_MB, SPLITTING_TIMEOUT
 from sleeper.properties.instance import SPLITTING_PERIOD_MINUTES
 from stacks.constructs.function import FunctionCode, Size
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
-from stacks.constructs.permissions import (
-    DATA,
-    commit,
-    read_objects,
-    read_state,
-    record_jobs,
-    see_jobs,
-    send,
-)
+from stacks.constructs.permissions import DATA, read_objects, record_jobs, see_jobs, send
 from stacks.constructs.receiver import Receiver, make_receiver
+from stacks.constructs.state_permissions import commit, read_state
 from stacks.deployment import Deployment
 
 # Splits of one table conflict at its log, so more concurrency only causes more retries.

@@ -7,13 +7,8 @@ from sleeper.properties.deployed import HOLDS, JOB_TRACKER, TASK_TRACKER, TRANSA
 from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
-from stacks.constructs.permissions import (
-    STATE,
-    delete_objects,
-    see_holds,
-    trim_logs,
-    write_objects,
-)
+from stacks.constructs.permissions import STATE, delete_objects, write_objects
+from stacks.constructs.state_permissions import see_holds, trim_logs
 from stacks.deployment import Deployment
 from stacks.system_stack import chosen_stacks
 

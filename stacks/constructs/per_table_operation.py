@@ -7,16 +7,10 @@ from constructs import Construct
 
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.permissions import (
-    Permission,
-    count,
-    list_tables,
-    read_properties,
-    read_state,
-    send,
-)
+from stacks.constructs.permissions import Permission, count, list_tables, read_properties, send
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import read_state
 from stacks.deployment import Deployment
 
 _FAN_OUT = "fan_out_tables"

@@ -12,7 +12,6 @@ from aws_cdk import aws_iam as iam
 
 from sleeper.properties.deployed import (
     CONFIG,
-    HOLDS,
     INGEST_BATCHER,
     JOB_TRACKER,
     QUERY_RESULTS,
@@ -23,7 +22,6 @@ from sleeper.properties.deployed import (
     TABLE_INDEX_BY_NAME,
     TABLE_INDEX_BY_ONLINE,
     TASK_TRACKER,
-    TRANSACTION_LOG,
     UPLOADS_PREFIX,
     WAITING,
     DeployedBucket,
@@ -35,9 +33,9 @@ from stacks.deployment import Deployment, queue_named
 
 _INDEXES = (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID, TABLE_INDEX_BY_ONLINE)
 _READ_ITEMS = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
-_WRITE_ITEMS = ("dynamodb:PutItem", "dynamodb:UpdateItem")
+WRITE_ITEMS = ("dynamodb:PutItem", "dynamodb:UpdateItem")
 # Transactions delete items of the first kind, and batches those of the second.
-_DELETE_ITEM, _DELETE_ITEMS = "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"
+_DELETE_ITEM, DELETE_ITEMS = "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"
 
 RESULTS_QUEUE = "query-results"
 """The default queue of query results. The names of clients' own queues start with it."""
@@ -100,74 +98,6 @@ def read_table_index(deployment: Deployment) -> list[Permission]:
     """Allows finding and listing tables in any way, as clients of gchq/sleeper do."""
     indexes = [deployment.table_arn(table) for table in _INDEXES]
     return [*find_tables(deployment), Permission((*_READ_ITEMS, "dynamodb:Scan"), indexes)]
-
-
-def read_state(deployment: Deployment) -> list[Permission]:
-    """Allows finding tables, and reading logs and snapshots of states."""
-    return [
-        *find_tables(deployment),
-        Permission(("s3:ListBucket",), [deployment.bucket_arn(TABLE_DATA)]),
-        Permission(("dynamodb:GetItem", "dynamodb:Query"), [deployment.table_arn(TRANSACTION_LOG)]),
-        read_objects(deployment, STATE, LOG_BODIES),
-    ]
-
-
-def hold(deployment: Deployment) -> list[Permission]:
-    """Allows keeping versions of tables readable, without any change of their logs."""
-    return [
-        see_holds(deployment),
-        Permission((*_WRITE_ITEMS, _DELETE_ITEMS), [deployment.table_arn(HOLDS)]),
-    ]
-
-
-def see_holds(deployment: Deployment) -> Permission:
-    """Allows reading which versions are held."""
-    return Permission(("dynamodb:Query",), [deployment.table_arn(HOLDS)])
-
-
-def forget_holds(deployment: Deployment) -> list[Permission]:
-    """Allows reading and deleting holds, such as expired ones."""
-    return [
-        see_holds(deployment),
-        Permission((_DELETE_ITEMS,), [deployment.table_arn(HOLDS)], condition=_only_key(HOLDS)),
-    ]
-
-
-def commit(deployment: Deployment) -> list[Permission]:
-    """Allows appending to logs. Large bodies are in the data bucket."""
-    return [
-        Permission(_WRITE_ITEMS, [deployment.table_arn(TRANSACTION_LOG)]),
-        write_objects(deployment, LOG_BODIES),
-    ]
-
-
-def trim_logs(deployment: Deployment) -> list[Permission]:
-    """Allows deleting log entries with their bodies, but not appending.
-
-    A batch that puts an item, and an update of the head's number, name more attributes.
-    """
-    return [
-        _change_log(deployment, "dynamodb:UpdateItem", "trimmed"),
-        _change_log(deployment, _DELETE_ITEMS),
-        delete_objects(deployment, LOG_BODIES),
-    ]
-
-
-def advance_cursors(deployment: Deployment) -> Permission:
-    """Allows advancing the cursors of followers, which are items of logs, but not appending."""
-    return _change_log(deployment, "dynamodb:UpdateItem", "position")
-
-
-def _change_log(deployment: Deployment, action: str, *attributes: str) -> Permission:
-    """Allows an action on items of logs that names only their key and these attributes."""
-    arn = deployment.table_arn(TRANSACTION_LOG)
-    return Permission((action,), [arn], condition=_only_key(TRANSACTION_LOG, *attributes))
-
-
-def _only_key(table: DeployedTable, *attributes: str) -> tuple[str, str, Sequence[str]]:
-    """Returns the condition that a request names no other attributes of items than these."""
-    names = [each for each in (table.key.hash, table.key.range, *attributes) if each]
-    return ("ForAllValues:StringEquals", "dynamodb:Attributes", names)
 
 
 def add_to_table_index(deployment: Deployment) -> list[Permission]:
@@ -239,12 +169,12 @@ def read_jobs(deployment: Deployment) -> list[Permission]:
 
 def use_table(deployment: Deployment, table: DeployedTable) -> Permission:
     """Allows reading and changing all items of a DynamoDB table."""
-    return Permission((*_READ_ITEMS, *_WRITE_ITEMS), [deployment.table_arn(table)])
+    return Permission((*_READ_ITEMS, *WRITE_ITEMS), [deployment.table_arn(table)])
 
 
 def delete_items(deployment: Deployment, table: DeployedTable) -> Permission:
     """Allows deleting items of a DynamoDB table."""
-    return Permission((_DELETE_ITEM, _DELETE_ITEMS), [deployment.table_arn(table)])
+    return Permission((_DELETE_ITEM, DELETE_ITEMS), [deployment.table_arn(table)])
 
 
 def see_waiting_files(deployment: Deployment) -> Permission:

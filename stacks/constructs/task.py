@@ -21,9 +21,10 @@ from stacks.constructs.function import (
     make_log_group,
 )
 from stacks.constructs.image import make_image
-from stacks.constructs.permissions import Permission, count, pass_role, read_properties, read_state
+from stacks.constructs.permissions import Permission, count, pass_role, read_properties
 from stacks.constructs.role import make_role
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import read_state
 from stacks.deployment import Deployment
 
 _STOP_SECONDS = 120

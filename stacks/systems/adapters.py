@@ -24,10 +24,8 @@ from stacks.constructs.permissions import (
     COMMITS,
     DATA,
     Permission,
-    commit,
     count,
     find_tables,
-    hold,
     objects_in,
     read_objects,
     read_secrets,
@@ -40,6 +38,7 @@ from stacks.constructs.permissions import (
     write_objects,
 )
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import commit, hold
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment

@@ -12,15 +12,8 @@ from sleeper.athena.properties import (
 )
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.permissions import (
-    DATA,
-    Permission,
-    hold,
-    list_tables,
-    objects_in,
-    read_objects,
-    read_state,
-)
+from stacks.constructs.permissions import DATA, Permission, list_tables, objects_in, read_objects
+from stacks.constructs.state_permissions import hold, read_state
 from stacks.context import StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack

@@ -10,14 +10,8 @@ from sleeper.properties.deployment import INGEST_TASK_PERIOD_MINUTES
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.job_queue import make_job_queue
-from stacks.constructs.permissions import (
-    DATA,
-    Permission,
-    hold,
-    read_objects,
-    receive,
-    run_task,
-)
+from stacks.constructs.permissions import DATA, Permission, read_objects, receive, run_task
+from stacks.constructs.state_permissions import hold
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.context import StackContext
 from stacks.deployment import Deployment

@@ -27,18 +27,16 @@ from stacks.constructs.permissions import (
     DATA,
     Permission,
     count,
-    hold,
     list_tables,
     objects_in,
     read_objects,
     read_sketches,
-    read_state,
     receive,
     run_task,
-    see_holds,
     send,
 )
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import hold, read_state, see_holds
 from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
 from stacks.context import StackContext
 from stacks.deployment import Deployment

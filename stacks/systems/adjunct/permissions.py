@@ -8,14 +8,8 @@ from sleeper.adjunct.definition import StoreDefinition
 from sleeper.adjunct.properties import ADJUNCT_SECRETS
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import VPC
-from stacks.constructs.permissions import (
-    DATA,
-    Permission,
-    hold,
-    read_objects,
-    read_secrets,
-    read_state,
-)
+from stacks.constructs.permissions import DATA, Permission, read_objects, read_secrets
+from stacks.constructs.state_permissions import hold, read_state
 from stacks.deployment import Deployment
 
 _OUTSIDE = ("kafka", "kinesis", "dynamodb")

@@ -2,15 +2,8 @@
 
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import BULK_IMPORT
-from stacks.constructs.permissions import (
-    DATA,
-    Permission,
-    commit,
-    read_sources,
-    read_state,
-    run_task,
-    write_objects,
-)
+from stacks.constructs.permissions import DATA, Permission, read_sources, run_task, write_objects
+from stacks.constructs.state_permissions import commit, read_state
 from stacks.deployment import Deployment
 
 _EACH_JOB = "an object for each job"

@@ -8,15 +8,10 @@ from constructs import Construct
 from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployment import WATCH_PERIOD_MINUTES
 from stacks.constructs.function import FunctionCode, Size, make_function
-from stacks.constructs.permissions import (
-    Permission,
-    find_tables,
-    read_state,
-    record_jobs,
-    see_job,
-)
+from stacks.constructs.permissions import Permission, find_tables, record_jobs, see_job
 from stacks.constructs.receiver import Receiver, make_receiver
 from stacks.constructs.schedule import start_every
+from stacks.constructs.state_permissions import read_state
 from stacks.deployment import Deployment
 from stacks.systems.bulk_import.permissions import end_runs, keep_runs
 

@@ -12,17 +12,14 @@ from sleeper.properties.deployed import TABLE_DATA, TRANSACTION_LOG
 from stacks.constructs.permissions import (
     DATA,
     Permission,
-    advance_cursors,
-    commit,
     delete_items,
-    hold,
     objects_in,
     read_objects,
     read_secrets,
-    read_state,
     use_table,
     write_objects,
 )
+from stacks.constructs.state_permissions import advance_cursors, commit, hold, read_state
 from stacks.deployment import Deployment
 
 
