@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.schema.defaults import default_value
+from sleeper.schema.field_ids import element_id, value_id
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, Schema
 from sleeper.schema.model import Field as SchemaField
 
@@ -60,10 +61,32 @@ def view_schema(schema: Schema) -> pa.Schema:
 def file_schema(schema: Schema) -> pa.Schema:
     """Returns the `view_schema` with the ids of the fields, for writers of data files.
 
-    Results have no ids, so readers use the other schemas.
+    The elements of a list have the name of the field, which Java clients read. Results have
+    neither ids nor these names, so readers use the other schemas.
     """
-    fields = zip(view_schema(schema), schema.fields, strict=True)
-    return pa.schema([kind.with_metadata({FIELD_ID: str(each.id)}) for kind, each in fields])
+    fields = [
+        pa.field(f.name, _view_type(_identified_type(f)), f.nullable, _id_metadata(f.id))
+        for f in schema.fields
+    ]
+    return pa.schema(fields)
+
+
+def _identified_type(field: SchemaField) -> pa.DataType:
+    """Returns the type in data files: as `arrow_type`, with ids and names of elements."""
+    match field.type:
+        case ListType(element):
+            metadata = _id_metadata(element_id(field.id))
+            return pa.list_(pa.field(field.name, arrow_type(element), False, metadata))
+        case MapType(key, value):
+            metadata = _id_metadata(element_id(field.id))
+            keys = pa.field("key", arrow_type(key), False, metadata)
+            metadata = _id_metadata(value_id(field.id))
+            return pa.map_(keys, pa.field("value", arrow_type(value), False, metadata))
+    return arrow_type(field.type)
+
+
+def _id_metadata(field_id: int) -> dict[str, str]:
+    return {FIELD_ID: str(field_id)}
 
 
 def _view_type(kind: pa.DataType) -> pa.DataType:

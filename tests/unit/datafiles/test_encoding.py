@@ -59,7 +59,7 @@ def test_columns_of_few_values_have_a_dictionary(tmp_path: Path) -> None:
         "few",
         "empty",
         "price",
-        "list.list.element",
+        "list.list.list",
         "map.key_value.key",
         "map.key_value.value",
     }

@@ -200,7 +200,7 @@ def test_maps_have_the_names_of_parquet_and_the_codec_of_the_table(tmp_path: Pat
     columns = [group.column(place) for place in range(group.num_columns)]
     nested = {c.path_in_schema: c.compression for c in columns if c.path_in_schema.count(".") > 1}
     assert nested == {
-        "tags.list.element": "SNAPPY",
+        "tags.list.tags": "SNAPPY",
         "counts.key_value.key": "SNAPPY",
         "counts.key_value.value": "SNAPPY",
     }

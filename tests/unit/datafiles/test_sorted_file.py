@@ -127,7 +127,7 @@ def test_file_has_the_rows_and_facts_of_a_file_written_in_steps(
     assert ours.schema_arrow == theirs.schema_arrow
     assert [ours.schema.column(i).max_definition_level for i in range(5)] == [0, 0, 0, 1, 1]
     assert [ours.schema.column(i).path for i in range(5, 8)] == [
-        "list.list.element",
+        "list.list.list",
         "map.key_value.key",
         "map.key_value.value",
     ]

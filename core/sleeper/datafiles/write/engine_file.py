@@ -130,6 +130,8 @@ def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
         values = column(each.name)
         if pa.types.is_map(each.type):
             values = values.cast(_named_map(each.type))
+        elif pa.types.is_list(each.type):
+            values = values.cast(each.type)
         id_ = each.metadata[FIELD_ID.encode()].decode()
         fields.append(values.alias(each.name, {FIELD_ID: id_}))
     return frame.select(*fields)

@@ -243,6 +243,8 @@ class DataFileWriter:
             write_page_checksum=True,
             # The stored schema would have views. Readers infer plain types from Parquet's types.
             store_schema=False,
+            # Elements of lists keep the names of the schema.
+            use_compliant_nested_type=False,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
         self._writer = self._stack.enter_context(writer)
