@@ -17,11 +17,13 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
+from sleeper.properties.deployed import EMR_IMAGE, EMR_MAIN_FILE
 from sleeper.tables import TableRef
 from tests.handlers.conftest import make_table
 
 QUEUE = QueueName.BULK_IMPORT_PERSISTENT_EMR
 WAIT_SECONDS = 60.0
+MAIN_FILE = "s3://assets/0123.py"
 # Records its arguments, waits for a file, and exits with the status in it.
 SUBMIT = """
 import json, os, signal, sys, time
@@ -66,6 +68,7 @@ class Submitter:
 
 @pytest.fixture
 def table(instance: Instance) -> TableRef:
+    instance.change_properties({EMR_IMAGE.name: "registry/image:1", EMR_MAIN_FILE.name: MAIN_FILE})
     return make_table(instance, "t")
 
 
@@ -130,7 +133,7 @@ def test_jobs_are_submitted_one_after_another(
     (message,) = submitter.read_calls()
     assert message[:4] == ["--master", "yarn", "--deploy-mode", "cluster"]
     assert "spark.executor.cores=3" in message
-    assert "local:///opt/sleeper/main.py" in message
+    assert MAIN_FILE in message
     counts = instance.jobs.queue(QUEUE).counts()
     assert (counts.visible, counts.in_flight) == (1, 1)
     assert job(instance, table, "one").state is JobState.ACCEPTED

@@ -41,6 +41,7 @@ def test_a_queue_is_recorded_for_each_platform(platforms: Synthesis) -> None:
         "emr.serverless.application.id",
         "emr.serverless.role.arn",
         "emr.image",
+        "emr.main.file",
         "emr.ec2.role.name",
         "emr.role.name",
         "emr.security.conf.name",
@@ -49,6 +50,27 @@ def test_a_queue_is_recorded_for_each_platform(platforms: Synthesis) -> None:
     ):
         assert f"sleeper.bulk.import.{place}" in deployed_values
     assert "sleeper.bulk.export.task.definition" in deployed_values
+
+
+def test_nodes_of_clusters_read_the_driver_s_file_of_the_assets(platforms: Synthesis) -> None:
+    (file,) = platforms.folder.glob("asset.*.py")
+    assert file.read_text() == (ROOT / "containers" / "bulk_import" / "main.py").read_text()
+    key = file.name.removeprefix("asset.")
+    # `make assets` publishes what manifests list.
+    manifests = [json.loads(path.read_text()) for path in platforms.folder.glob("*.assets.json")]
+    files = [each for manifest in manifests for each in manifest["files"].values()]
+    assert key in {d["objectKey"] for each in files for d in each["destinations"].values()}
+    (resource,) = platforms.properties("Custom::SleeperProperties")
+    url = json.dumps(resource["Deployed"]["sleeper.bulk.import.emr.main.file"])
+    assert "s3://" in url
+    assert f"/{key}" in url
+    readers = {
+        where.split("NodeRole")[0]
+        for where, statement in platforms.statements()
+        if "s3:GetObject" in as_list(statement["Action"])
+        and any(f"/{key}" in json.dumps(each) for each in as_list(statement["Resource"]))
+    }
+    assert readers == {"Emr/Clusters", "PersistentEmr/Parts"}
 
 
 def test_no_action_is_allowed_by_a_wildcard(platforms: Synthesis) -> None:

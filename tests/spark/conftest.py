@@ -1,7 +1,6 @@
 """One small Spark for all tests of a process. Without Java 17 or 21 they are skipped."""
 
 import os
-import shutil
 import sys
 import uuid
 import warnings
@@ -16,14 +15,14 @@ import sleeper.spark
 from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.spark.java import find_java
 from tests.spark.session import PRELOADED, spark_builder
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two cores. Its executors' Python is the one that runs the tests."""
-    home = os.environ.get("JAVA_HOME")
-    if not (home and Path(home, "bin", "java").exists()) and shutil.which("java") is None:
+    if find_java() is None:
         pytest.skip("Spark needs Java 17: `make install` says how to get it")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:

@@ -36,9 +36,17 @@ def set_java_options() -> None:
     os.environ.setdefault(VARIABLE, f"{_QUICK} -XX:SharedArchiveFile={ARCHIVE}")
 
 
+def find_java() -> str | None:
+    """Returns the program that Spark runs; None if Java is not installed."""
+    home = os.environ.get("JAVA_HOME")
+    if home and Path(home, "bin", "java").exists():
+        return str(Path(home, "bin", "java"))
+    return shutil.which("java")
+
+
 def write_archive() -> None:
     """Writes the archive, unless Java is not installed."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    if find_java() is None:
         return
     with TemporaryDirectory() as folder:
         subprocess.run(

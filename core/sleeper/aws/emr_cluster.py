@@ -37,11 +37,12 @@ _ALL_DONE = "ALL_STEPS_COMPLETED"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """The network, roles, image and release of clusters."""
+    """The network, roles, image and release of clusters. `main_file` is the driver's, in S3."""
 
     name_prefix: str
     release: str
     image: str
+    main_file: str
     subnets: tuple[str, ...]
     security_group: str
     service_security_group: str
@@ -131,7 +132,7 @@ def cluster_request(
         "ActionOnFailure": "TERMINATE_CLUSTER",
         "HadoopJarStep": {
             "Jar": "command-runner.jar",
-            "Args": list(yarn_command(job, settings.image)),
+            "Args": list(yarn_command(job, settings.image, settings.main_file)),
         },
     }
     limits = {

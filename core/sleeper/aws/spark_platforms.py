@@ -74,6 +74,7 @@ def _settings(properties: InstanceProperties) -> ClusterSettings:
         _clean_name(properties),
         properties.get(EMR_RELEASE),
         deployed_value(properties, deployed.EMR_IMAGE),
+        deployed_value(properties, deployed.EMR_MAIN_FILE),
         properties.get(deployed.TASK_SUBNETS),
         deployed_value(properties, deployed.EMR_SECURITY_GROUP),
         deployed_value(properties, deployed.EMR_SERVICE_SECURITY_GROUP),

@@ -41,7 +41,8 @@ from sleeper.jobs.spark_platform import (
 from sleeper.jobs.status import JobState
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.lenient_json import LenientText, OptionalText
-from sleeper.properties.deployed import CONFIG_BUCKET, EMR_IMAGE
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import CONFIG_BUCKET, EMR_IMAGE, EMR_MAIN_FILE
 from sleeper.properties.instance import REGION
 from sleeper.runs.enrichment import refuse_enrichment
 from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
@@ -194,13 +195,22 @@ def run_persistent_import(
     except InvalidRequestError as error:
         tracker.reject(error)
         raise
-    command = yarn_command(job_request, instance.properties().get(EMR_IMAGE) or "")
+    image, main_file = (_deployed_value(instance, each) for each in (EMR_IMAGE, EMR_MAIN_FILE))
+    command = yarn_command(job_request, image, main_file)
     tracker.accept(reference, len(job.files))
     outcome = run_command(command)
     accepted = AcceptedRun(run_id, table_id, job.id, reference)
     if not is_end_recorded(instance, accepted):
         record_end(instance, accepted, outcome)
     return 0, 0
+
+
+def _deployed_value(instance: Instance, declaration: Property[str | None]) -> str:
+    """Returns the property. A deployment starts the cluster before it writes all of them."""
+    value = instance.properties().get(declaration)
+    if value is None:
+        raise UnavailableError(f"property {declaration.name} is not set by a deployment yet")
+    return value
 
 
 def run_command(command: tuple[str, ...], has_input: bool = False) -> RunOutcome:

@@ -3,7 +3,7 @@
 A *platform run* is one attempt at a job on a platform, identified here by a run id and on the
 platform by a *reference*. Anyone who may send a message chooses its Spark settings, so only
 settings that size a job are allowed, none that names code or a path. The driver is a file of the
-image.
+image. YARN does not look there, so clusters of EMR get a copy from S3.
 """
 
 import hashlib
@@ -187,8 +187,11 @@ def serverless_settings(job: PlatformJob) -> dict[str, str]:
     }
 
 
-def yarn_command(job: PlatformJob, image: str) -> tuple[str, ...]:
+def yarn_command(job: PlatformJob, image: str, main_file: str) -> tuple[str, ...]:
     """Returns the command for a node of an EMR cluster. Driver and executors run in the image.
+
+    `main_file` is the driver's file in S3. Spark's YARN client copies it to the working folder of
+    the driver's container, from which alone YARN starts it, and copies no `local:` file.
 
     The command runs as long as the job. YARN does not restart a driver: its exit is a failure of
     the job, which may be sent again.
@@ -208,7 +211,7 @@ def yarn_command(job: PlatformJob, image: str) -> tuple[str, ...]:
     }
     where = ["spark-submit", "--master", "yarn", "--deploy-mode", "cluster"]
     name = ["--name", f"sleeper-{job.run_id}"]
-    return (*where, *name, *submit_options(settings), MAIN_FILE, *job.arguments)
+    return (*where, *name, *submit_options(settings), main_file, *job.arguments)
 
 
 def kubernetes_arguments(job: PlatformJob, image: str) -> tuple[str, ...]:

@@ -118,6 +118,7 @@ TASK_DEFINITIONS = {name: _task_definition(name) for name, queue in queues().ite
 SERVERLESS_APPLICATION = declare_address("bulk.import.emr.serverless.application.id", "The EMR Serverless application of bulk imports.")
 SERVERLESS_ROLE = declare_address("bulk.import.emr.serverless.role.arn", "The role of bulk imports on EMR Serverless.")
 EMR_IMAGE = declare_address("bulk.import.emr.image", "The image that bulk imports run in on EMR clusters.")
+EMR_MAIN_FILE = declare_address("bulk.import.emr.main.file", "The driver's file in S3, which YARN brings to the container of the driver on EMR clusters.")
 EMR_SERVICE_ROLE = declare_address("bulk.import.emr.role.name", "The role that EMR itself makes clusters with.")
 EMR_INSTANCE_PROFILE = declare_address("bulk.import.emr.ec2.role.name", "The instance profile of the nodes of clusters.")
 EMR_SECURITY_CONFIGURATION = declare_address("bulk.import.emr.security.conf.name", "The security configuration of clusters.")

@@ -4,6 +4,7 @@ from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import (
     EMR_IMAGE,
     EMR_INSTANCE_PROFILE,
+    EMR_MAIN_FILE,
     EMR_SECURITY_CONFIGURATION,
     EMR_SECURITY_GROUP,
     EMR_SERVICE_ROLE,
@@ -31,6 +32,7 @@ class EmrStack(SystemStack):
         )
         for declaration, address in (
             (EMR_IMAGE, parts.image.uri),
+            (EMR_MAIN_FILE, parts.main_file_url),
             (EMR_SERVICE_ROLE, parts.service_role.role_name),
             (EMR_INSTANCE_PROFILE, parts.profile.ref),
             (EMR_SECURITY_CONFIGURATION, parts.security.ref),

@@ -1,4 +1,4 @@
-"""The roles, security groups and security configuration of EMR clusters."""
+"""The roles, security groups, security configuration and driver of EMR clusters."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emr as emr
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from sleeper.bulk_import.images import emr_image
 from sleeper.properties.deployed import BULK_IMPORT
 from stacks.constructs.acknowledged import acknowledge
-from stacks.constructs.image import make_image
+from stacks.constructs.image import ROOT, make_image
 from stacks.constructs.permissions import Permission, pass_role
 from stacks.constructs.role import allow, make_role
 from stacks.context import Network
@@ -22,12 +23,16 @@ from stacks.systems.bulk_import.permissions import import_in_bulk
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
 """EMR's managed policy allows only resources with this tag."""
 _SERVICE_POLICY = "service-role/AmazonEMRServicePolicy_v2"
+_MAIN_FILE = ROOT / "containers" / "bulk_import" / "main.py"
 # Containers are one network hop further from the node's metadata than the node.
 _METADATA = {"MinimumInstanceMetadataServiceVersion": 2, "HttpPutResponseHopLimit": 2}
 
 
 class EmrParts(Construct):
-    """`nodes_may` are permissions of nodes in addition to those of a bulk import."""
+    """`nodes_may` are permissions of nodes in addition to those of a bulk import.
+
+    `main_file_url` is the driver's file in S3, because YARN reads no file of the image.
+    """
 
     def __init__(
         self,
@@ -46,12 +51,20 @@ class EmrParts(Construct):
             [f"{deployment.bucket_arn(BULK_IMPORT)}/logs/*"],
             "an object for each log",
         )
+        main_file = assets.Asset(self, "MainFile", path=str(_MAIN_FILE))
+        self.main_file_url = main_file.s3_object_url
         self.node_role = make_role(
             self,
             "NodeRole",
             deployment,
             service="ec2",
-            permissions=[*import_in_bulk(deployment), *pull(self.image), logs, *nodes_may],
+            permissions=[
+                *import_in_bulk(deployment),
+                *pull(self.image),
+                *_read(main_file),
+                logs,
+                *nodes_may,
+            ],
         )
         self.profile = iam.CfnInstanceProfile(self, "Profile", roles=[self.node_role.role_name])
         self.service_role = self._service_role(deployment)
@@ -79,3 +92,12 @@ class EmrParts(Construct):
         group = ec2.SecurityGroup(self, name, vpc=network.vpc, description=description)
         cdk.Tags.of(group).add(EMR_TAG, "true")
         return group
+
+
+def _read(file: assets.Asset) -> list[Permission]:
+    bucket = file.bucket.bucket_arn
+    return [
+        Permission(("s3:GetObject",), [f"{bucket}/{file.s3_object_key}"]),
+        # Hadoop's file systems of S3 may list a path before they read it.
+        Permission(("s3:ListBucket",), [bucket]),
+    ]

@@ -6,7 +6,7 @@ import aws_cdk as cdk
 from aws_cdk.aws_emr import CfnCluster
 
 from sleeper.jobs.spark_platform import PYTHON, PlatformName, docker_configuration
-from sleeper.properties.deployed import BULK_IMPORT, CONFIG, EMR_IMAGE
+from sleeper.properties.deployed import BULK_IMPORT, CONFIG, EMR_IMAGE, EMR_MAIN_FILE
 from sleeper.properties.deployment import (
     EMR_EXECUTOR_TYPES,
     EMR_MAIN_TYPES,
@@ -52,6 +52,7 @@ class PersistentEmrStack(SystemStack):
             ],
         )
         deployment.record(EMR_IMAGE, parts.image.uri)
+        deployment.record(EMR_MAIN_FILE, parts.main_file_url)
         cluster = self._cluster(deployment, parts, network)
         reason = "there is no key pair, and the security groups allow only EMR"
         acknowledge(cluster, "EMR6", reason)

@@ -128,6 +128,7 @@ PLACE = ClusterSettings(
     "sleeper-test-bulk-import",
     "emr-7.9.0",
     IMAGE,
+    "s3://assets/0123.py",
     ("subnet-1",),
     "sg-nodes",
     "sg-service",
@@ -143,7 +144,7 @@ def test_a_cluster_runs_one_step_in_the_image_and_ends() -> None:
     (step,) = request["Steps"]
     command = step["HadoopJarStep"]["Args"]
     assert command[:5] == ["spark-submit", "--master", "yarn", "--deploy-mode", "cluster"]
-    assert command[-len(JOB.arguments) :] == list(JOB.arguments)
+    assert command[-len(JOB.arguments) - 1 :] == [PLACE.main_file, *JOB.arguments]
     for who in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
         assert f"{who}.YARN_CONTAINER_RUNTIME_DOCKER_IMAGE={IMAGE}" in command
         assert f"{who}.SLEEPER_CONFIG_BUCKET=config" in command
