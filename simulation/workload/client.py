@@ -3,6 +3,7 @@
 The *catalogue* has the tables that the workload created, which all clients of a history share.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,6 +154,8 @@ class Client:
     catalogue: Catalogue
     environment: Environment
     count_faults: Callable[[], MetFaults | None] = lambda: None
+    # Looked up at each call, because a simulation replaces it.
+    sleep: Callable[[float], None] = lambda seconds: time.sleep(seconds)
     streams: list[OpenStream] = field(default_factory=list)
     readers: list[OpenReader] = field(default_factory=list)
     feeds: list[OpenFeed] = field(default_factory=list)

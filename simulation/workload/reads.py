@@ -3,7 +3,6 @@
 What they return is recorded in the journal, and compared when the log is known.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -268,12 +267,12 @@ def read_held_version(client: Client) -> None:
     """Chooses a version, keeps it some time later, and reads its rows after some more time."""
     table, before = client.choose_table(), client.count_faults()
     version, opened = random_version(client, table), client.instance.table(table.name)
-    time.sleep(client.random.choice(_THINK_SECONDS))
+    client.sleep(client.random.choice(_THINK_SECONDS))
     hold = VersionHold(opened.state, version, 3_600, client.instance.clock, "the workload")
     hold.acquire()
     try:
         # The floor moves in this time, or the read gets a hold of its own.
-        time.sleep(client.random.choice(_THINK_SECONDS))
+        client.sleep(client.random.choice(_THINK_SECONDS))
         engine = client.instance.queries.engine()
         rows = _all_rows(
             run_query(Query(version=version), make_query_table(opened), engine, is_held=True)

@@ -17,7 +17,7 @@ from tests.seeds import choose_seed
 from tests.simulation.pinned import PINNED
 
 REPOSITORY = Path(__file__).parents[2]
-FRESH_SEEDS = {"local": 75, "aws": 25}
+FRESH_SEEDS = {"local": 24, "aws": 8}
 SIZE = ("--size", "40")
 REPEATED_SEEDS = 1
 SEEDS_PER_CHOICE = 100_000

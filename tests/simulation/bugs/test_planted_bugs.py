@@ -12,12 +12,8 @@ import pytest
 _SEEDS = 10
 _QUICK = (
     "delete-hides-later-rows",
-    "export-deleted-before-acknowledgement",
-    "exports-out-of-order",
     "folder-sync-forgotten",
-    "job-id-not-remembered",
     "last-number-wrong",
-    "reference-not-counted",
     "released-hold-still-counts",
 )
 

@@ -57,6 +57,7 @@ class Driver:
             self.journal,
             Catalogue(),
             self,
+            sleep=self.pass_seconds,
         )
         self.observer = Observer(self.instance, self.journal)
         self.checker = Checker(self.observer, self.random)
@@ -65,6 +66,10 @@ class Driver:
             self.operations = mix_operations(self.operations, Random(seed), focus)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.trace: list[str] = []
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Moves the clock, as nothing else happens while the client waits."""
+        self.clock.now_ms += round(seconds * 1000)
 
     def close(self) -> None:
         self.client.close()

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import examples
 from tests.simulation.model.driver import Driver
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(3)))
 def test_a_history_agrees_with_its_model(tmp_path: Path, seed: int) -> None:
     driver = Driver(tmp_path, seed)
     try:
