@@ -81,6 +81,7 @@ class Root:
         for name in _DEVICES:
             lines.append(f"mkdir -p {_quote(root / 'dev')}; touch {_quote(root / 'dev' / name)}")
             lines.append(f"mount --bind /dev/{name} {_quote(root / 'dev' / name)}")
+        lines.append(f"ln -sfn /proc/self/fd {_quote(root / 'dev' / 'fd')}")
         for path, source in volumes.items():
             target = _quote(root / path.lstrip("/"))
             lines.append(f"mkdir -p {target}; mount --bind {_quote(source)} {target}")

@@ -1,19 +1,28 @@
 """Images as their Dockerfiles make them, without a container engine."""
 
 import json
+import os
+import re
+import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import sleeper
+from sleeper.aws.spark_platforms import EmrServerless, execution_input
 from sleeper.jobs.queue import QueueName
+from sleeper.jobs.spark_platform import PYTHON as SPARK_PYTHON
+from sleeper.jobs.spark_platform import PlatformJob
 from sleeper.local.instance import open_local_instance
 from tests.infra.dockerfile import Stage, read_stages
 from tests.infra.root_filesystem import NOBODY, PACKAGES, PYTHON, Root, make_root, why_impossible
 from tests.infra.synthesis import ROOT, Synthesis
 from tests.infra.test_code import OF_IMAGES
+from tests.spark.java import VARIABLE as JAVA_OPTIONS
+from tests.unit.aws.test_spark_platforms import ROLE, Recorder
 
 FOLDER = ROOT / "containers"
 NAMES = sorted(file.parent.name for file in FOLDER.glob("*/Dockerfile"))
@@ -148,9 +157,63 @@ def test_every_handler_of_the_image_loads(roots: dict[str, Root]) -> None:
     assert ended.stdout == "loaded\n", ended.stderr
 
 
-@in_root
-def test_the_driver_of_bulk_imports_starts(roots: dict[str, Root]) -> None:
+SUBMIT = f"{PACKAGES}/pyspark/bin/spark-submit"
+IMAGE = "registry/bulk-import:1"
+
+
+def make_python(root: Root) -> None:
+    """Makes the Python of the image, which alone finds the packages."""
+    file = root.folder / SPARK_PYTHON.lstrip("/")
+    file.parent.mkdir(exist_ok=True)
     packages = f"/opt/sleeper/venv/lib/python3.11/site-packages:{PACKAGES}"
-    ended = roots["bulk_import"].run([*PYTHON, "/opt/sleeper/main.py"], {"PYTHONPATH": packages})
-    assert ended.returncode == 2
-    assert "the following arguments are required" in ended.stderr
+    variables = f'PYTHONPATH="{packages}:$PYTHONPATH"'
+    file.write_text(f'#!/bin/sh\n{variables} exec {shlex.join(PYTHON)} "$@"\n')
+    file.chmod(0o755)
+
+
+def submit_eks(job: PlatformJob) -> tuple[list[str], dict[str, str]]:
+    """Returns the arguments and the environment of the pod, as Kubernetes expands them."""
+    pod = execution_input(job, IMAGE)
+    fields = {"POD_IP": "127.0.0.1", "POD_NAME": "driver"}
+    values = {
+        each["name"]: each.get("value") or fields[each["name"]] for each in pod["environment"]
+    }
+    return [re.sub(r"\$\((\w+)\)", lambda m: values[m[1]], a) for a in pod["arguments"]], values
+
+
+def submit_serverless(job: PlatformJob) -> tuple[list[str], dict[str, str]]:
+    """Returns what EMR Serverless does in a container with a job run, after its documentation."""
+    client = Recorder(start_job_run={"jobRunId": "r1"})
+    EmrServerless(client, "application", ROLE, "log").submit(job)
+    ((_, request),) = client.requests
+    run = request["jobDriver"]["sparkSubmit"]
+    options = shlex.split(run["sparkSubmitParameters"])
+    prefix = "spark.emr-serverless.driverEnv."
+    settings = (option.split("=", 1) for option in options if option.startswith(prefix))
+    arguments = ["--master", "local[1]", *options, run["entryPoint"], *run["entryPointArguments"]]
+    return arguments, {name.removeprefix(prefix): value for name, value in settings}
+
+
+@in_root
+@pytest.mark.parametrize("submit", [submit_eks, submit_serverless])
+def test_spark_starts_the_driver_of_the_image_with_its_python(
+    submit: Callable[[PlatformJob], tuple[list[str], dict[str, str]]],
+    roots: dict[str, Root],
+    tmp_path: Path,
+) -> None:
+    root = roots["bulk_import"]
+    make_python(root)
+    with sleeper.create_instance(tmp_path / "instance"):
+        pass
+    for path in (tmp_path / "instance", *(tmp_path / "instance").rglob("*")):
+        shutil.chown(path, NOBODY, NOBODY)
+    body = json.dumps({"id": "j1", "tableName": "cities", "files": ["/instance/rows.csv"]})
+    job = PlatformJob("r1", "j1", ("/instance", body), {"spark.driver.memory": "512M"})
+    arguments, variables = submit(job)
+    home = {"SPARK_HOME": f"{PACKAGES}/pyspark", "PYTHONPATH": ""}
+    home[JAVA_OPTIONS] = os.environ.get(JAVA_OPTIONS, "")
+    ended = root.run(
+        [SUBMIT, *arguments], {**variables, **home}, {"/instance": tmp_path / "instance"}
+    )
+    assert "error: no table is named 'cities'" in ended.stdout, ended.stderr
+    assert ended.returncode == 1

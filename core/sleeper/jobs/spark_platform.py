@@ -222,6 +222,8 @@ def kubernetes_arguments(job: PlatformJob, image: str) -> tuple[str, ...]:
         # Without an external shuffle service, executors with shuffle data must not be removed.
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         "spark.driver.host": "$(POD_IP)",
+        # The driver of a pod has no other setting for its Python.
+        "spark.pyspark.python": PYTHON,
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
         "spark.kubernetes.namespace": KUBERNETES_NAMESPACE,
