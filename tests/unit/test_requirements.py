@@ -24,6 +24,15 @@ FILES = {
 }
 
 
+def test_extras_bring_any_spark_or_none() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    (spark,) = (Requirement(each) for each in extras["spark"] if each.startswith("pyspark"))
+    versions = {"3.4.4": False, "3.5.0": True, "4.0.5": True, "4.3.0": True, "4.4.0": False}
+    assert {each: spark.specifier.contains(each) for each in versions} == versions
+    others = [each for each in extras["spark"] if not each.startswith("pyspark")]
+    assert extras["spark-provided"] == others
+
+
 def _pins(name: str) -> list[Requirement]:
     return [requirement for requirement, _ in _hashed_pins(name)]
 

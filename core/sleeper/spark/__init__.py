@@ -2,9 +2,9 @@
 
 The only package that imports PySpark. `register(spark)` registers the formats `sleeper`,
 `sleeper-changes` and `sleeper-stash` in a session, for `spark.read`, `df.write`,
-`spark.readStream` and `df.writeStream`. `read_table` returns a table as a DataFrame, `delete_keys`
-and `delete_where` delete rows of a table, `read_stash` reads a table of a stash, and `enrich` adds
-values of an adjunct store by key.
+`spark.readStream` and `df.writeStream`. `read_table` returns a table as a DataFrame, `write_table`
+adds the rows of one, `delete_keys` and `delete_where` delete rows of a table, `read_stash` reads a
+table of a stash, and `enrich` adds values of an adjunct store by key.
 
 The driver plans in short-lived Python processes: a read at one version under a hold, or a write
 to the current leaves. Plans are pickled and sent to executors, which open the instance's data
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from sleeper.spark.data_source import register
     from sleeper.spark.deletes import delete_keys, delete_where
     from sleeper.spark.table_read import read_table
+    from sleeper.spark.table_write import write_table
     from sleeper.stash.spark.source import read_stash
 
 __all__ = [
     "register",
     "read_table",
+    "write_table",
     "delete_keys",
     "delete_where",
     "read_stash",
@@ -35,6 +37,7 @@ __all__ = [
 _REFERENCES = {
     "register": "sleeper.spark.data_source:register",
     "read_table": "sleeper.spark.table_read:read_table",
+    "write_table": "sleeper.spark.table_write:write_table",
     "delete_keys": "sleeper.spark.deletes:delete_keys",
     "delete_where": "sleeper.spark.deletes:delete_where",
     **{name: each for system in systems() for name, each in system.spark_names.items()},

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -30,6 +29,7 @@ from sleeper.spark.options import (
     read_transactions_per_trigger,
     to_arrow,
 )
+from sleeper.spark.versions import DataSource, InputPartition
 
 
 class SleeperChangesReader(SleeperStreamReader):

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import array, col, lit, pmod
-from pyspark.sql.functions import hash as hash_of
-from pyspark.sql.functions import min as least
 
 from sleeper.bulk_import.exchange import (
     cut_split,
@@ -32,13 +29,13 @@ from sleeper.errors import UnavailableError
 from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
 from sleeper.spark.session import mark_errors, raise_task_errors
+from sleeper.spark.versions import assign_by_number
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
 _PIECES_PER_BATCH = 8
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_NUMBERS_PER_TASK = 20
 # Spark sets it for its Python workers.
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _TEXT = "text string"
@@ -102,7 +99,7 @@ class SparkCluster:
             own = self.session.newSession()
             own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
             pieces = _numbers(own, len(exchange.splits)).mapInArrow(_map_numbers(cut), _PIECE)
-            by_task = _assign_by_task(pieces, tasks)
+            by_task = assign_by_number(pieces, tasks, "task")
             texts = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
         files = [new_file_from_json(row[0]) for row in texts]
         check_files(exchange.target.root, files)
@@ -124,34 +121,6 @@ def check_files(root: DataRoot, files: Sequence[NewFile]) -> None:
 def _numbers(session: SparkSession, count: int) -> DataFrame:
     """Returns the numbers below the count, each in its own partition."""
     return session.range(0, count, 1, count)
-
-
-def _assign_by_task(pieces: DataFrame, tasks: int) -> DataFrame:
-    """Moves the pieces of each task to the partition of its number."""
-    if hasattr(pieces, "repartitionById"):
-        return pieces.repartitionById(tasks, col("task"))
-    return assign_by_hash(pieces, tasks)
-
-
-def assign_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
-    """Moves the pieces on Spark 3, which EMR 7 has and which partitions only by hash.
-
-    Each task gets the first number from 0 whose hash falls into the task's partition, after
-    about `tasks * ln(tasks)` numbers.
-    """
-    session = pieces.sparkSession
-    positions: dict[int, int] = {}
-    start = 0
-    while len(positions) < tasks:
-        end = start + tasks * _NUMBERS_PER_TASK
-        numbers = session.range(start, end).select(col("id").cast("int"))
-        hashed = numbers.withColumn("place", pmod(hash_of("id"), lit(tasks)))
-        for row in hashed.groupBy("place").agg(least("id").alias("id")).collect():
-            positions.setdefault(row["place"], row["id"])
-        start = end
-    number = array(*[lit(positions[task]) for task in range(tasks)])[col("task")]
-    placed = pieces.withColumn("place", number).repartition(tasks, col("place"))
-    return placed.drop("place")
 
 
 def _map_numbers(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Batches]:

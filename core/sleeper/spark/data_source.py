@@ -12,12 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError
@@ -48,11 +42,16 @@ from sleeper.spark.options import (
 )
 from sleeper.spark.session import run_this_python
 from sleeper.spark.versions import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
-    check_stream_writes,
+    check_data_sources,
+    register_source,
 )
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 from sleeper.systems import load, systems
@@ -224,13 +223,15 @@ def register(spark: SparkSession) -> None:
     """Registers the formats `sleeper`, `sleeper-changes` and those of systems in the session.
 
     Spark registers them itself if the package is installed in the Python of its workers.
+    InvalidRequestError if this PySpark has no Python data sources.
     """
     from sleeper.spark.changes import SleeperChangesSource
 
+    check_data_sources("the format sleeper")
     run_this_python(spark)
     others = (load(source) for system in systems() for source in system.spark_sources)
     for source in (SleeperDataSource, SleeperChangesSource, *others):
-        spark.dataSource.register(source)
+        register_source(spark, source)
 
 
 class SleeperDataSource(DataSource):
@@ -261,5 +262,4 @@ class SleeperDataSource(DataSource):
         return SleeperStreamReader(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SleeperStreamWriter:
-        check_stream_writes()
         return SleeperStreamWriter(self.options, schema, overwrite)

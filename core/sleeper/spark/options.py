@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sleeper import INSTANCE_VARIABLE
@@ -33,6 +33,7 @@ from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.run import result_schema
 from sleeper.retries import retry_as_job
 from sleeper.schema.model import Key, Schema
+from sleeper.spark.versions import to_utc_arrow_schema
 from sleeper.statestore.version import Version, parse_version_text
 
 _TABLE = ("instance", "table")
@@ -228,7 +229,7 @@ def to_spark(schema: Schema, columns: tuple[str, ...] | None) -> StructType:
 
 def to_arrow(schema: StructType) -> pa.Schema:
     """Returns the Arrow schema in which Spark exchanges rows of the DataFrame schema."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_utc_arrow_schema(schema)
 
 
 def check_columns(declared: StructType, schema: Schema) -> tuple[str, ...]:

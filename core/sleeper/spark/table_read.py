@@ -6,11 +6,12 @@ DataFrame has the same rows either way.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.utils import is_remote
@@ -24,7 +25,7 @@ from sleeper.query.service import read_schema
 from sleeper.renewal import Renewal
 from sleeper.schema.key_values import python_key_value
 from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, smallest_key_value
-from sleeper.spark.data_source import READ_OWNER, register
+from sleeper.spark.data_source import READ_OWNER, SleeperDataSource, SleeperReader, register
 from sleeper.spark.options import (
     READ_OPTIONS,
     Options,
@@ -37,7 +38,8 @@ from sleeper.spark.options import (
     read_table_name,
     to_spark,
 )
-from sleeper.spark.session import is_spark_error
+from sleeper.spark.session import is_spark_error, mark_errors, run_this_python
+from sleeper.spark.versions import has_data_sources
 
 _CHECKS_PER_HOLD = 6
 # Spark expands these in paths.
@@ -61,20 +63,43 @@ def read_table(
     reader, if the table shows all rows and has no filter, aggregation or iterator, and no delete of
     keys waits for a compaction. It then reads only the columns that are used, and filters on any
     column skip row groups. All columns are nullable. Otherwise the DataFrame is that of the format
-    `sleeper`. A hold keeps the version for `sleeper.query.hold.seconds`, and longer while this
-    application runs jobs.
+    `sleeper`, or on PySpark 3.5, which has no formats in Python, one with the same partitions. A
+    hold keeps the version for `sleeper.query.hold.seconds`, and longer while this application runs
+    jobs.
 
     Raises `InvalidRequestError` for an unknown or invalid option, and `NotFoundError` if there is
     no such table.
     """
-    register(spark)
+    if has_data_sources():
+        register(spark)
+    else:
+        run_this_python(spark)
     texts = {name: str(value) for name, value in options.items()}
     texts |= {"table": table} | ({} if instance is None else {"instance": instance})
     check_options(texts, READ_OPTIONS)
     read = _plan(spark, texts)
     if read is not None:
         return _read_files(spark, texts, read)
-    return spark.read.format("sleeper").options(**texts).load()
+    if has_data_sources():
+        return spark.read.format("sleeper").options(**texts).load()
+    return _read_by_map(spark, texts)
+
+
+def _read_by_map(spark: SparkSession, options: Options) -> DataFrame:
+    """Returns what the format `sleeper` would, with the same partitions."""
+    schema = SleeperDataSource(dict(options)).schema()
+    reader = SleeperReader(options, schema)
+    parts = reader.partitions()
+    if not parts:
+        return spark.createDataFrame([], schema)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with mark_errors():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from reader.read(parts[number])
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, schema)
 
 
 def _plan(spark: SparkSession, options: Options) -> FileRead | None:

@@ -12,10 +12,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError, UnavailableError
@@ -27,6 +23,7 @@ from sleeper.ingest.parts import (
     was_ingested,
     write_ingest_part,
 )
+from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors
 from sleeper.instance import OpenTable
 from sleeper.spark.options import (
@@ -40,7 +37,11 @@ from sleeper.spark.options import (
     read_table_name,
     to_arrow,
 )
-from sleeper.spark.versions import DataSourceStreamArrowWriter
+from sleeper.spark.versions import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from sleeper.statestore.transactions.add_files import NewFile
 
 logger = logging.getLogger(__name__)
@@ -63,34 +64,39 @@ class SleeperWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         check_options(options, WRITE_OPTIONS)
         self._place = InstancePlace.plan(read_instance(options))
-        self._job_id = options.get("jobId") or f"spark-{uuid.uuid4().hex}"
+        self.job_id = options.get("jobId") or f"spark-{uuid.uuid4().hex}"
         table = cached_instance(self._place.where).table(read_table_name(options))
         _check_mode(table, overwrite)
-        self._is_done = was_ingested(table, self._job_id)
-        self._begun = _begin(table, options, schema, self._job_id)
+        self.is_done = was_ingested(table, self.job_id)
+        self._begun = _begin(table, options, schema, self.job_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Writes the rows of a task, unless the job was done before."""
-        if self._is_done:
+        if self.is_done:
             return PartWritten(())
         return PartWritten(_write(self._place, self._begun, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Adds all rows to the table in one transaction, or replaces those of a snapshot table."""
-        if not self._is_done:
-            files = [file for part in _parts(messages) for file in part.files]
-            with annotate_errors(self._job_id, "option jobId"):
-                commit_ingest(cached_instance(self._place.where), self._begun, self._job_id, files)
+        with annotate_errors(self.job_id, "option jobId"):
+            self.commit_parts(_parts(messages))
+
+    def commit_parts(self, parts: Sequence[PartWritten]) -> IngestResult:
+        """Commits the rows of all tasks, unless the job was done before."""
+        if self.is_done:
+            return IngestResult(self.job_id, 0, 0, None, done_before=True)
+        files = [file for part in parts for file in part.files]
+        return commit_ingest(cached_instance(self._place.where), self._begun, self.job_id, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Records the failure. A commit without a response may have added the rows."""
         logger.warning(
-            "write aborted; repeating it with option jobId=%s adds no duplicate rows", self._job_id
+            "write aborted; repeating it with option jobId=%s adds no duplicate rows", self.job_id
         )
         record_failed_ingest(
             cached_instance(self._place.where),
             self._begun,
-            self._job_id,
+            self.job_id,
             "Spark aborted the write: see its log",
         )
 

@@ -1,40 +1,64 @@
-"""The data source on older versions of PySpark, which lack modules and classes."""
+"""The package on other versions of PySpark, as far as their absence can be acted."""
 
 import subprocess
 import sys
 
 import pyspark
 
-_PROGRAM = """
+_ON_SPARK_4_0 = """
 import sys
-from pyspark.sql import DataFrame, datasource
+from pyspark.sql import datasource
 
-# As in PySpark 4.0.
 sys.modules["pyspark.sql.streaming.datasource"] = None
-del datasource.DataSourceStreamArrowWriter, DataFrame.repartitionById
+del datasource.DataSourceStreamArrowWriter
 
 import pyspark_sleeper, pyspark_sleeper_changes, pyspark_sleeper_stash
-from sleeper.errors import InvalidRequestError
-from sleeper.spark import versions
+from sleeper.spark.writer import SleeperStreamWriter
 
 for package in (pyspark_sleeper, pyspark_sleeper_changes, pyspark_sleeper_stash):
     print(package.DefaultSource.name())
-try:
-    pyspark_sleeper.DefaultSource({}).streamWriter(None, False)
-except InvalidRequestError as error:
-    print(error)
-try:
-    versions.check_partitions_by_number()
-except InvalidRequestError as error:
-    print(error)
+print(issubclass(SleeperStreamWriter, datasource.DataSourceArrowWriter))
+"""
+_ON_SPARK_3_5 = """
+import sys
+import pyspark.sql
+
+sys.modules["pyspark.sql.datasource"] = None
+sys.modules["pyspark.sql.streaming.datasource"] = None
+
+import sleeper.spark
+from sleeper.errors import InvalidRequestError
+
+for call in (sleeper.spark.register, lambda spark: sleeper.spark.read_stash(spark, "s", "t")):
+    try:
+        call(None)
+    except InvalidRequestError as error:
+        print(error)
+print(sleeper.spark.read_table.__name__, sleeper.spark.write_table.__name__)
 """
 
 
-def test_older_versions_have_the_formats_and_refuse_what_they_lack() -> None:
-    command = [sys.executable, "-c", _PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    *formats, stream, partitions = done.stdout.splitlines()
-    assert formats == ["sleeper", "sleeper-changes", "sleeper-stash"]
-    version = pyspark.__version__
-    assert stream.startswith(f"PySpark {version} cannot write a stream to the format sleeper (")
-    assert partitions.startswith(f"partitions: PySpark {version} cannot divide a DataFrame")
+def _run(program: str) -> str:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_spark_4_0_has_all_formats_and_its_streams_write_batches() -> None:
+    assert _run(_ON_SPARK_4_0).splitlines() == [
+        "sleeper",
+        "sleeper-changes",
+        "sleeper-stash",
+        "True",
+    ]
+
+
+def test_spark_3_5_refuses_formats_with_the_version_that_has_them() -> None:
+    *refused, functions = _run(_ON_SPARK_3_5).splitlines()
+    expected = (
+        f"PySpark {pyspark.__version__} has no Python data sources (expected PySpark 4.0 or newer; "
+        "read_table and write_table need none)"
+    )
+    assert refused == [f"the format {name}: {expected}" for name in ("sleeper", "sleeper-stash")]
+    assert functions == "read_table write_table"

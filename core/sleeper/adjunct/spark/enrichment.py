@@ -24,7 +24,7 @@ from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, 
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.options import quote_name, read_instance, to_arrow
 from sleeper.spark.session import run_this_python
-from sleeper.spark.versions import check_partitions_by_number
+from sleeper.spark.versions import assign_by_number
 
 _OWNER = "spark enrich"
 _PARTITIONS_MAX = 100_000
@@ -85,7 +85,6 @@ def enrich(
     added = from_arrow_schema(pa.schema([each.with_name(names[each.name]) for each in values]))
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:
-        check_partitions_by_number()
         df = _repartition(df, columns, keys, partitions)
     kept, is_inner = None if df.isStreaming else dataset, how == "inner"
     enrichment = Enrichment(
@@ -110,7 +109,7 @@ def _repartition(df: DataFrame, columns: list[str], keys: KeyColumns, count: int
     types = [each.dataType for each in from_arrow_schema(keys.schema)]
     typed = [col(quote_name(c)).cast(t) for c, t in zip(columns, types, strict=True)]
     number = pmod(xxhash64(*typed), lit(count)).cast("int")
-    return df.repartitionById(count, number).withColumn(PARTITION_COLUMN, number)
+    return assign_by_number(df.withColumn(PARTITION_COLUMN, number), count, PARTITION_COLUMN)
 
 
 def _plan(source: StoreSource, is_kept: bool) -> tuple[StoreLocation, str, Layout]:

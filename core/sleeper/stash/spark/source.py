@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -24,6 +23,13 @@ from sleeper.spark.options import (
     to_arrow,
 )
 from sleeper.spark.session import run_this_python
+from sleeper.spark.versions import (
+    DataSource,
+    DataSourceReader,
+    InputPartition,
+    check_data_sources,
+    register_source,
+)
 from sleeper.stash.destination import parse_destination
 from sleeper.stash.reader import Stash
 
@@ -40,10 +46,12 @@ def read_stash(
     latest one at the call, or that of `at`, a stash time or the name of a stash; the DataFrame
     never changes to another one. Executors read the files with their own credentials.
 
-    Raises `NotFoundError` if there is no complete stash, or if it does not have the table.
+    Raises `NotFoundError` if there is no complete stash, or if it does not have the table, and
+    `InvalidRequestError` if this PySpark has no Python data sources.
     """
+    check_data_sources("the format sleeper-stash")
     run_this_python(spark)
-    spark.dataSource.register(SleeperStashSource)
+    register_source(spark, SleeperStashSource)
     stash = Stash.open(destination)
     name = stash.lock(at)
     _document_type(stash, table)
