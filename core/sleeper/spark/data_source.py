@@ -5,7 +5,6 @@ name. A micro-batch is the rows that ingests and imports added after one offset,
 Repeated reads of a micro-batch return the same rows.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -32,6 +31,7 @@ from sleeper.spark.options import (
     read_as_of,
     read_columns,
     read_files_per_trigger,
+    read_includes_deleted,
     read_instance,
     read_partition_bytes,
     read_query,
@@ -59,8 +59,6 @@ from sleeper.systems import load, systems
 # All DataFrames of a version share one hold.
 READ_OWNER = "spark"
 STREAM_OWNER = "spark stream"
-
-logger = logging.getLogger(__name__)
 
 
 class SleeperReader(DataSourceReader):
@@ -127,16 +125,20 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = read_starting_version(self._options)
         follower = self._open_follower()
         version = follower.begin(follower.newest if start is None else start)
-        removal = follower.last_removal(version) if self._only_adds else None
-        if removal is not None:
-            logger.warning(
-                "the stream of table %r begins after transaction %d, and returns rows that were "
-                "deleted or replaced since then, up to transaction %d. To leave them out, read "
-                "the table with asOf=%d, and stream with startingVersion=%d. To stream deletes "
-                "too, use the format sleeper-changes",
-                *(self._name, version, removal, removal, removal),
-            )
+        if self._only_adds and not read_includes_deleted(self._options):
+            self._check_removals(version, follower.last_removal(version))
         return self._offset(version)
+
+    def _check_removals(self, version: int, removal: int | None) -> None:
+        """Raises InvalidRequestError if the stream would return rows that the table lost."""
+        if removal is not None:
+            raise InvalidRequestError(
+                f"the stream of table {self._name!r} would begin after transaction {version}, and "
+                "return rows that were deleted or replaced since then, up to transaction "
+                f"{removal} (expected: read the table with asOf={removal}, and stream with "
+                f"startingVersion={removal}; or the format sleeper-changes, which streams deletes "
+                "too; or the option deletedRows=include)"
+            )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._files_max)

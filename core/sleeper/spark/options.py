@@ -39,7 +39,14 @@ from sleeper.statestore.version import Version, parse_version_text
 _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
 READ_OPTIONS = (*_TABLE, *_ROWS, "asOf")
-FOLLOW_OPTIONS = (*_TABLE, *_ROWS, "startingVersion", "follower", "maxFilesPerTrigger")
+FOLLOW_OPTIONS = (
+    *_TABLE,
+    *_ROWS,
+    "startingVersion",
+    "follower",
+    "maxFilesPerTrigger",
+    "deletedRows",
+)
 CHANGES_OPTIONS = (
     *_TABLE,
     "startingVersion",
@@ -141,6 +148,14 @@ def read_starting_version(options: Options) -> int | None:
     if options.get("startingVersion", "").lower() == "latest":
         return None
     return _number(options, "startingVersion", 0) or 0
+
+
+def read_includes_deleted(options: Options) -> bool:
+    """Returns whether a new stream may return rows that were deleted before it started."""
+    text = options.get("deletedRows", "refuse")
+    if text not in ("refuse", "include"):
+        raise InvalidRequestError(f"option 'deletedRows': {text!r} (expected refuse or include)")
+    return text == "include"
 
 
 def read_as_of(options: Options) -> Version | None:

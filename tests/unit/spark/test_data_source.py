@@ -319,29 +319,32 @@ def test_a_write_to_a_deleted_table_fails(
     assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted",))
 
 
-def test_a_stream_that_starts_before_a_delete_says_so(
-    instance: sleeper.Instance, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_that_starts_before_a_delete_is_refused(instance: sleeper.Instance) -> None:
     before = instance.table("t").version
     instance.table("t").delete(keys=[[3]], delete_id="erase")
     removal = instance.table("t").version
-    for version, is_warned in ((0, True), (before, True), (removal, False), ("latest", False)):
-        caplog.clear()
-        source_ = source(instance, startingVersion=str(version))
+
+    def begin(**options: str) -> int:
+        source_ = source(instance, **options)
         stream = source_.streamReader(source_.schema())
-        stream.initialOffset()
-        stream.stop()
-        messages = [record.getMessage() for record in caplog.records]
-        assert len(messages) == is_warned, version
-        if is_warned:
-            assert f"after transaction {version}, and returns rows that were deleted" in messages[0]
-            assert f"asOf={removal}, and stream with startingVersion={removal}" in messages[0]
-            assert "sleeper-changes" in messages[0]
+        try:
+            return int(stream.initialOffset()["version"])
+        finally:
+            stream.stop()
+
+    remedy = f"read the table with asOf={removal}, and stream with startingVersion={removal}; or"
+    for version in (0, before):
+        with pytest.raises(InvalidRequestError, match=f"after transaction {version}, .*{remedy}"):
+            begin(startingVersion=str(version))
+        assert begin(startingVersion=str(version), deletedRows="include") == version
+    assert begin(startingVersion=str(removal)) == removal
+    assert begin(startingVersion="latest") == removal
+    with pytest.raises(InvalidRequestError, match="expected refuse or include"):
+        begin(deletedRows="yes")
     changes = SleeperChangesSource(CaseInsensitiveDict(source(instance).options))
     stream = changes.streamReader(changes.schema())
-    stream.initialOffset()
+    assert stream.initialOffset()["version"] == 0
     stream.stop()
-    assert not caplog.records
 
 
 def test_an_executor_that_does_not_see_the_driver_s_folder_refuses_it(tmp_path: Path) -> None:
