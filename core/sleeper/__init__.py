@@ -5,7 +5,15 @@ Nothing imports back up that line. This module stays light on purpose, because
 control-plane code imports it: the Python API's names are loaded when first used.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+# Without pip, nothing else checks the Python of a platform. Its own syntax would fail first.
+_OLDEST = 0x030B0000
+if sys.hexversion < _OLDEST:
+    raise ImportError(
+        f"sleeper needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}"
+    )
 
 if TYPE_CHECKING:
     from sleeper.api import (

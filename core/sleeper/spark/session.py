@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from sleeper import errors
-from sleeper.errors import SleeperError, UnavailableError
+from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from sleeper.spark.first_task import run_first_task
 from sleeper.spark.settings import SparkSettings
@@ -54,6 +54,7 @@ _LOGGING = "log4j2.properties"
 
 def open_submitted_session(app_name: str) -> SparkSession:
     """Opens the session of spark-submit's settings. UnavailableError if it does not start."""
+    _check_is_classic()
     _use_this_python({})
     try:
         builder = SparkSession.builder.appName(app_name)
@@ -62,6 +63,16 @@ def open_submitted_session(app_name: str) -> SparkSession:
         return builder.getOrCreate()
     except PySparkException as error:
         raise UnavailableError(f"Spark did not start: {error}") from error
+
+
+def _check_is_classic() -> None:
+    """Raises InvalidRequestError for Spark Connect, whose sessions have no `sparkContext`."""
+    if is_remote():
+        raise InvalidRequestError(
+            "bulk imports, adapters and stashes that Spark writes need a session of Spark in this "
+            "process, and it uses Spark Connect (expected a process without SPARK_REMOTE and "
+            "without remote sessions, and a master, such as spark://HOST:7077)"
+        )
 
 
 def stop_session(session: SparkSession) -> None:
@@ -82,8 +93,10 @@ def start_session(
 
     A process has one session at a time: reuses a running session, and leaves it open.
     UnavailableError if it does not start: without Java, for one, or without an executor.
-    InvalidRequestError if the executors of a cluster do not see the instance's root.
+    InvalidRequestError if the executors of a cluster do not see the instance's root, or if this
+    process uses Spark Connect.
     """
+    _check_is_classic()
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -174,6 +187,8 @@ _MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
 # The last line of a trace of Python, of an error before or outside `mark_errors`.
 _TRACED = re.compile(r"^sleeper\.errors\.(\w+): (.+)$", re.MULTILINE)
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: (No module named .+)$", re.MULTILINE)
+# Spark compares the minor versions of workers and driver before the worker loads anything.
+_OTHER_PYTHON = re.compile(r"different version:? ([\d.]+) than that in driver:? ([\d.]+)")
 _HOST = re.compile(r"\(TID \d+\) \((\S+) executor ")
 
 
@@ -229,17 +244,32 @@ def _error_in(text: str) -> SleeperError:
     traced = _TRACED.search(text)
     if traced is not None:
         return _make_error(traced[1], traced[2])
-    missing = _MISSING_MODULE.search(text)
-    if missing is not None:
-        host = _HOST.search(text)
-        where = f" on host {host[1]}" if host else ""
-        return UnavailableError(
-            f"the Python of an executor{where} lacks a package: {missing[1]} (install sleeper "
-            "there, or name another Python by PYSPARK_PYTHON or spark.pyspark.python)"
-        )
+    python_error = _python_error_in(text)
+    if python_error is not None:
+        return python_error
     lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_GATEWAY_PREFIX)]
     return UnavailableError(f"Spark failed: {causes[0] if causes else 'no reason reported'}")
+
+
+def _python_error_in(text: str) -> SleeperError | None:
+    """Returns the error of an executor whose Python is another one, or lacks a package."""
+    host = _HOST.search(text)
+    where = f" on host {host[1]}" if host else ""
+    other = _OTHER_PYTHON.search(text)
+    if other is not None:
+        return UnavailableError(
+            f"an executor{where} runs Python {other[1]}, and the driver Python {other[2]} "
+            "(expected the same minor version: name another Python by PYSPARK_PYTHON or "
+            "spark.pyspark.python)"
+        )
+    missing = _MISSING_MODULE.search(text)
+    if missing is None:
+        return None
+    return UnavailableError(
+        f"the Python of an executor{where} lacks a package: {missing[1]} (install sleeper "
+        "there, or name another Python by PYSPARK_PYTHON or spark.pyspark.python)"
+    )
 
 
 def _make_error(kind: str, message: str) -> SleeperError:

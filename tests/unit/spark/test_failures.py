@@ -76,6 +76,20 @@ def test_an_executor_without_the_package_is_named() -> None:
     )
 
 
+# Of PySpark 3.5, and of newer ones.
+@pytest.mark.parametrize("colon", ["", ":"])
+def test_an_executor_with_another_python_is_named_with_both_versions(colon: str) -> None:
+    line = (
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in "
+        f"worker has different version{colon} 3.12 than that in driver{colon} 3.11, PySpark cannot"
+    )
+    error = wrap_as_py4j(PySparkException(TRACE.format(line)))
+    assert type(error) is UnavailableError
+    assert str(error).startswith(
+        "an executor on host 10.0.0.2 runs Python 3.12, and the driver Python 3.11 ("
+    )
+
+
 def test_a_file_that_an_executor_does_not_see_is_reported_with_the_host() -> None:
     missing = InvalidRequestError("cannot read a.csv")
     missing.__cause__ = FileNotFoundError("a.csv")

@@ -1,7 +1,11 @@
-"""The package on other versions of PySpark, as far as their absence can be acted."""
+"""The package on other versions of PySpark and Python, as far as their absence can be acted.
+
+tests/spark/matrix runs the real versions of PySpark.
+"""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pyspark
 
@@ -36,13 +40,14 @@ for call in (sleeper.spark.register, lambda spark: sleeper.spark.read_stash(spar
         print(error)
 print(sleeper.spark.read_table.__name__, sleeper.spark.write_table.__name__)
 """
+_ON_PYTHON_3_10 = "import sys; sys.hexversion = 0x030A0DF0; import sleeper"
 
 
-def _run(program: str) -> str:
+def _run(program: str, status: int = 0) -> str:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == status, done.stderr
+    return done.stdout or done.stderr
 
 
 def test_spark_4_0_has_all_formats_and_its_streams_write_batches() -> None:
@@ -62,3 +67,10 @@ def test_spark_3_5_refuses_formats_with_the_version_that_has_them() -> None:
     )
     assert refused == [f"the format {name}: {expected}" for name in ("sleeper", "sleeper-stash")]
     assert functions == "read_table write_table"
+
+
+def test_an_older_python_is_refused_with_its_version() -> None:
+    line = _run(_ON_PYTHON_3_10, status=1).splitlines()[-1]
+    own = sys.version.split()[0]
+    expected = f"sleeper needs Python 3.11 or newer, and {Path(sys.executable)} is {own}"
+    assert line == f"ImportError: {expected}"
