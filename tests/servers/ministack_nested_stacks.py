@@ -1,7 +1,8 @@
-"""Deletes nested stacks, imports their resources and finds stacks by them, as CloudFormation does.
+"""Updates and deletes nested stacks, and imports their resources, as CloudFormation does.
 
-Without this, ministack deletes what a template of a nested stack retains, ignores failures there,
-and imports into the outermost stack only. Run by ministack's own Python, as `ministack_program` is.
+Without this, ministack forgets the attributes of resources that an update of a nested stack leaves
+as they are, deletes what its template retains, ignores failures there, and imports into the
+outermost stack only. Run by ministack's own Python, as `ministack_program` is.
 
 Buckets get their tags. A bucket with objects and a cluster with tasks are not deleted. An existing
 bucket or table is not created again. A change set with ImportExistingResources imports it, if its
@@ -30,6 +31,8 @@ def install() -> None:
     handlers["AWS::CloudFormation::Stack"]["delete"] = _delete_nested_stack
     for kind, check in (("AWS::S3::Bucket", _check_empty), ("AWS::ECS::Cluster", _check_idle)):
         handlers[kind]["delete"] = _checked(check, handlers[kind]["delete"])
+    update = _provisioners._update_resource
+    _provisioners._update_resource = lambda *arguments: _update_or_keep(update, *arguments)
     create = _provisioners._provision_resource
     _provisioners._provision_resource = lambda *arguments: _create_or_import(create, *arguments)
 
@@ -37,6 +40,23 @@ def install() -> None:
     _handlers._ACTION_HANDLERS["DescribeStackResources"] = lambda parameters: describe(
         _with_stack(parameters)
     )
+
+
+def _update_or_keep(
+    update: Callable[..., Any],
+    kind: str,
+    physical_id: str,
+    old: Any,
+    new: Any,
+    stack_name: str,
+    logical_id: str,
+) -> Any:
+    """Updates a resource of a nested stack, or returns the attributes of one without changes."""
+    if old == new:
+        return physical_id, _CloudFormation._stacks[stack_name]["_resources"][logical_id][
+            "Attributes"
+        ]
+    return update(kind, physical_id, old, new, stack_name, logical_id)
 
 
 def _with_stack(parameters: dict[str, Any]) -> dict[str, Any]:
