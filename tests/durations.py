@@ -22,7 +22,12 @@ from xdist.scheduler import LoadScopeScheduling, Scheduling
 FILE = Path(__file__).with_name("durations.json")
 SECONDS_MIN = 0.2
 # Files that begin so are one group, except for those whose tests start all of their processes.
-_GROUPS = ("tests/spark/", "tests/infra/", "tests/system/test_deployed_")
+_GROUPS = (
+    "tests/spark/",
+    "tests/spark_cluster/",
+    "tests/infra/",
+    "tests/system/test_deployed_",
+)
 # Spark files from this one on are a group of their own: one session would end long after the rest.
 _SECOND_SPARK_GROUP = "tests/spark/test_h"
 _SEPARATE = ("test_killed_", "test_memory")
