@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sleeper.datafiles.arrow import is_json
+from sleeper.datafiles.json_python import write_json
 from sleeper.errors import InvalidRequestError
 
 _ROWS_PER_BATCH = 10_000
@@ -51,9 +53,11 @@ def _find_names(
 
 
 def _make_column(chunk: list[Mapping[str, Any]], first: int, name: str, schema: pa.Schema) -> Any:
-    values = [record.get(name) for record in chunk]
     position = schema.get_field_index(name)
     kind = None if position < 0 else schema.field(position).type
+    if kind is not None and is_json(kind):
+        return _make_json_column(chunk, first, name)
+    values = [record.get(name) for record in chunk]
     result = _convert(values, kind)
     if result is not None:
         return result
@@ -68,6 +72,18 @@ def _make_column(chunk: list[Mapping[str, Any]], first: int, name: str, schema: 
     raise InvalidRequestError(
         f"rows {first:,} to {first + len(values) - 1:,}: field {name!r} has values of several types"
     )
+
+
+def _make_json_column(chunk: list[Mapping[str, Any]], first: int, name: str) -> pa.Array:
+    """Returns the values as JSON. A missing one is null, while `None` is the null of JSON."""
+    texts = []
+    for number, record in enumerate(chunk, first):
+        try:
+            text = write_json(record[name]) if name in record else None
+            texts.append(None if text is None else text.encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidRequestError(f"row {number:,}: field {name!r}: {error}") from error
+    return pa.array(texts, pa.binary()).cast(pa.string())
 
 
 def _convert(values: list[Any], kind: pa.DataType | None) -> pa.Array | None:

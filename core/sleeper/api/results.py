@@ -1,11 +1,12 @@
 """Streams that the API returns: rows of queries, and changes."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from sleeper.api.notebook import result_html
+from sleeper.datafiles.json_python import python_rows
 from sleeper.errors import InvalidRequestError
 from sleeper.query.changes.read import Change, check_columns, feed_schema
 from sleeper.query.changes.reader import ChangeReader
@@ -77,6 +78,16 @@ class Rowset:
         self._check_unread()
         self._is_streamed = True
         return self._result.read_all()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Reads all rows into memory, as dictionaries from names of columns to values.
+
+        A value of a `JSONType` field is that of its JSON, such as a dictionary or a list. A row
+        that has none lacks the name, while a `null` of JSON is `None`.
+        """
+        self._check_unread()
+        self._is_streamed = True
+        return [row for batch in self._result.read_all().to_batches() for row in python_rows(batch)]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Reads all rows into memory, as a pandas data frame. Requires pandas."""

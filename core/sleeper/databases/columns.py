@@ -83,6 +83,7 @@ _FITTING: dict[PrimitiveType, set[ColumnKind]] = {
     PrimitiveType.BOOLEAN: {ColumnKind.BOOLEAN},
     PrimitiveType.TIMESTAMP: {ColumnKind.TIMESTAMP},
     PrimitiveType.DATE: {ColumnKind.DATE},
+    PrimitiveType.JSON: {ColumnKind.TEXT, ColumnKind.OTHER},
 }
 _PARTED = {ColumnKind.INTEGER, ColumnKind.DECIMAL, ColumnKind.TIMESTAMP, ColumnKind.DATE}
 

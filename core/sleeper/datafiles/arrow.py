@@ -23,10 +23,14 @@ _PRIMITIVES: dict[PrimitiveType, pa.DataType] = {
     PrimitiveType.DOUBLE: pa.float64(),
     PrimitiveType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     PrimitiveType.DATE: pa.date32(),
+    PrimitiveType.JSON: pa.json_(),
 }
 
 # The metadata of an Arrow field that pyarrow and DataFusion write as its Parquet field id.
 FIELD_ID = "PARQUET:field_id"
+
+JSON_MARK = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
+"""The metadata by which a column of text in the engine is one of `pa.json_()` in Arrow."""
 
 # Validity and views. Further buffers hold values that do not fit into a view.
 _BUFFERS_OF_SHORT_VIEWS = 2
@@ -65,14 +69,13 @@ def file_schema(schema: Schema) -> pa.Schema:
     neither ids nor these names, so readers use the other schemas.
     """
     fields = [
-        pa.field(f.name, _view_type(_identified_type(f)), f.nullable, _id_metadata(f.id))
-        for f in schema.fields
+        pa.field(f.name, _identified_type(f), f.nullable, _id_metadata(f.id)) for f in schema.fields
     ]
     return pa.schema(fields)
 
 
 def _identified_type(field: SchemaField) -> pa.DataType:
-    """Returns the type in data files: as `arrow_type`, with ids and names of elements."""
+    """Returns the type in data files: as in `view_schema`, with ids and names of elements."""
     match field.type:
         case ListType(element):
             metadata = _id_metadata(element_id(field.id))
@@ -82,7 +85,9 @@ def _identified_type(field: SchemaField) -> pa.DataType:
             keys = pa.field("key", arrow_type(key), False, metadata)
             metadata = _id_metadata(value_id(field.id))
             return pa.map_(keys, pa.field("value", arrow_type(value), False, metadata))
-    return arrow_type(field.type)
+        case PrimitiveType.JSON:
+            return pa.json_(pa.string_view())
+    return _view_type(arrow_type(field.type))
 
 
 def _id_metadata(field_id: int) -> dict[str, str]:
@@ -90,9 +95,31 @@ def _id_metadata(field_id: int) -> dict[str, str]:
 
 
 def _view_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string(kind):
+    if pa.types.is_string(kind) or is_json(kind):
         return pa.string_view()
     return pa.binary_view() if pa.types.is_binary(kind) else kind
+
+
+def is_json(kind: pa.DataType) -> bool:
+    """Returns whether this is the Arrow type of a column of `JSONType`, of any layout of text."""
+    return isinstance(kind, pa.JsonType)
+
+
+def as_json(column: pa.Array) -> pa.Array:
+    """Returns a column of text, which is JSON, as one of `JSONType`."""
+    return pa.ExtensionArray.from_storage(pa.json_(), column.cast(pa.string()))
+
+
+def json_storage(column: pa.Array) -> pa.Array:
+    """Returns the text of a column of `JSONType`."""
+    return column.storage.cast(pa.string())
+
+
+def cast_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns the column with another layout of its text, if it is text or JSON."""
+    if is_json(column.type) and column.type != kind:
+        column = column.storage
+    return column.cast(kind)
 
 
 def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

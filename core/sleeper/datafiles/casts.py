@@ -15,8 +15,18 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import arrow_type, decode_dictionary, python_value
-from sleeper.datafiles.validity import UnfitError, check_inside, check_values
+from sleeper.datafiles.arrow import (
+    arrow_type,
+    as_json,
+    as_plain,
+    decode_dictionary,
+    is_json,
+    json_storage,
+    python_value,
+)
+from sleeper.datafiles.json_limits import NO_LIMITS, JsonLimits
+from sleeper.datafiles.json_text import json_values
+from sleeper.datafiles.validity import UnfitError, check_documents, check_inside, check_values
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 from sleeper.schema.model import Field as SchemaField
 
@@ -53,6 +63,8 @@ def is_castable(source: pa.DataType, target: FieldType) -> bool:
         source = source.value_type
     if pa.types.is_null(source):
         return True
+    if is_json(source):
+        return target in (PrimitiveType.JSON, PrimitiveType.STRING)
     match target:
         case PrimitiveType():
             return any(fits(source) for fits in _CASTABLE_FROM[target])
@@ -68,13 +80,15 @@ def is_castable(source: pa.DataType, target: FieldType) -> bool:
             )
 
 
-def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
+def cast_column(
+    column: pa.Array, field: SchemaField, limits: JsonLimits = NO_LIMITS
+) -> tuple[pa.Array, dict[int, str]]:
     """Casts the column to the field's type. Returns it with the reasons of rows that do not fit.
 
     A row that does not fit is null in the result. `is_castable` must be true. DamagedArrayError if
     the column is damaged.
     """
-    return cast_or_find(column, field, lambda part: cast_values(part, field.type))
+    return cast_or_find(column, field, lambda part: cast_values(part, field.type, limits))
 
 
 def cast_or_find(
@@ -112,7 +126,7 @@ def _copy(column: pa.Array) -> pa.Array:
     return pa.concat_arrays([column])
 
 
-def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
+def cast_values(column: pa.Array, target: FieldType, limits: JsonLimits = NO_LIMITS) -> pa.Array:
     """Casts the values. Raises UnfitError or an error of Arrow if one does not fit.
 
     DamagedArrayError if the array is damaged.
@@ -122,6 +136,14 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
     kind = arrow_type(target)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
+    if target is PrimitiveType.JSON:
+        return _to_json(column, limits)
+    if is_json(column.type):
+        return json_storage(column)
+    return _cast_values(column, target, kind)
+
+
+def _cast_values(column: pa.Array, target: FieldType, kind: pa.DataType) -> pa.Array:
     match target:
         case ListType() | MapType():
             result = column.cast(_nullable_inside(kind))
@@ -141,6 +163,18 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
             return column.cast(pa.decimal128(20, 0)).cast(kind)
         case _:
             return column.cast(kind)
+
+
+def _to_json(column: pa.Array, limits: JsonLimits) -> pa.Array:
+    """Returns text as it is, and the JSON of other values."""
+    if is_json(column.type):
+        text = json_storage(column)
+    elif _is_text(column.type):
+        text = as_plain(column).cast(pa.string())
+    else:
+        text = pc.if_else(column.is_valid(), json_values(column), pa.scalar(None, pa.string()))
+    check_documents(text, limits)
+    return as_json(text)
 
 
 def infinities(column: pa.Array) -> int:
@@ -208,4 +242,5 @@ _CASTABLE_FROM: dict[PrimitiveType, tuple[Callable[[pa.DataType], bool], ...]] =
     PrimitiveType.BOOLEAN: (pa.types.is_boolean,),
     PrimitiveType.TIMESTAMP: (pa.types.is_timestamp,),
     PrimitiveType.DATE: (pa.types.is_date,),
+    PrimitiveType.JSON: (_is_text, pa.types.is_nested, pa.types.is_boolean, *_NUMBER),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sleeper.datafiles.arrow import is_view, view_lengths
+from sleeper.datafiles.arrow import is_json, is_view, view_lengths
 
 CELL_BYTES = 8
 """The least that a value counts, also a null."""
@@ -24,6 +24,8 @@ def is_compact(kind: pa.DataType) -> bool:
 
     Top-level values of a fixed size are not: each of them counts at least `CELL_BYTES` anyway.
     """
+    if is_json(kind):
+        return is_compact(kind.storage_type)
     if is_view(kind) or pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return True
     return any(
@@ -35,6 +37,8 @@ def is_compact(kind: pa.DataType) -> bool:
 def expanded_bytes(values: pa.Array) -> Sizes:
     """Returns the size of each value. The array must be valid."""
     kind = values.type
+    if is_json(kind):
+        return expanded_bytes(values.storage)
     if pa.types.is_dictionary(kind):
         return _of_dictionary(values)
     if is_view(kind):

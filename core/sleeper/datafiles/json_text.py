@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import decode_dictionary
+from sleeper.datafiles.arrow import decode_dictionary, is_json, json_storage
 from sleeper.datafiles.conversions import integer_array, key_array, text_scalar
 from sleeper.datafiles.times import time_text
 
@@ -24,20 +24,39 @@ _ESCAPED_CHARACTERS = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
-    """Returns a JSON object per row."""
+    """Returns a JSON object per row. Nulls of `JSONType` are absent members."""
     parts: list[pa.Array | str] = []
-    for index, name in enumerate(batch.schema.names):
-        parts += [("," if index else "{") + json.dumps(name, ensure_ascii=False) + ":"]
-        parts += [json_values(batch.column(index))]
+    is_first_present = False
+    for index, field in enumerate(batch.schema):
+        before = ("," if index else "") + json.dumps(field.name, ensure_ascii=False) + ":"
+        column = batch.column(index)
+        if is_json(field.type):
+            parts.append(pc.fill_null(_concatenate(before, _one_line(column)), text_scalar("")))
+        else:
+            is_first_present = is_first_present or not index
+            parts += [before, json_values(column)]
     if not parts:
         return pa.repeat(text_scalar("{}"), batch.num_rows)
-    return _concatenate(*parts, "}")
+    if is_first_present:
+        return _concatenate("{", *parts, "}")
+    # A comma follows the first member, if it is absent.
+    return _concatenate("{", pc.utf8_ltrim(_concatenate(*parts), ","), "}")
+
+
+def _one_line(column: pa.Array) -> pa.Array:
+    """Returns the text of `JSONType`, in which line ends are space: within quotes are none."""
+    text = json_storage(column)
+    if pc.any(pc.match_substring_regex(text, r"[\r\n]")).as_py():
+        text = pc.replace_substring_regex(text, r"[\r\n]", " ")
+    return text
 
 
 def json_values(column: pa.Array) -> pa.Array:
     """Returns each value as JSON, with `null` for nulls."""
     kind = column.type
-    if pa.types.is_nested(kind):
+    if is_json(kind):
+        text = _one_line(column)
+    elif pa.types.is_nested(kind):
         text = _nested_json(column)
     elif pa.types.is_null(kind):
         return pa.repeat(text_scalar("null"), len(column))
@@ -55,6 +74,8 @@ def plain_text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_string(kind):
         return column
+    if is_json(kind):
+        return json_storage(column)
     if pa.types.is_dictionary(kind):
         return plain_text(decode_dictionary(column))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

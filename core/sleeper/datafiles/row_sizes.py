@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sleeper.datafiles.arrow import is_view, view_lengths
+from sleeper.datafiles.arrow import is_json, is_view, view_lengths
 
 _VIEW_BYTES = 16
 _OFFSET_BYTES = 4
@@ -22,6 +22,8 @@ def row_bytes(fields: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
 
 def _value_bytes(values: pa.Array) -> npt.NDArray[np.integer] | int:
     kind = values.type
+    if is_json(kind):
+        return _value_bytes(values.storage)
     if is_view(kind):
         sizes: npt.NDArray[np.int64] = view_lengths(values).astype(np.int64) + _VIEW_BYTES
         return sizes

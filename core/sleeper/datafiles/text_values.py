@@ -5,11 +5,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import functions
 
-from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.arrow import arrow_type, as_json
 from sleeper.datafiles.casts import cast_or_find
 from sleeper.datafiles.engine.session import map_column
+from sleeper.datafiles.json_limits import NO_LIMITS, JsonLimits
 from sleeper.datafiles.times import parse_times
-from sleeper.datafiles.validity import UnfitError
+from sleeper.datafiles.validity import UnfitError, check_documents
 from sleeper.errors import InvalidRequestError, UnavailableError, is_transient
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, type_name
 from sleeper.schema.model import Field as SchemaField
@@ -25,12 +26,14 @@ _DECIMAL_TEXT = (
 )
 
 
-def parse_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
+def parse_column(
+    column: pa.Array, field: SchemaField, limits: JsonLimits = NO_LIMITS
+) -> tuple[pa.Array, dict[int, str]]:
     """Parses a column of text. Returns it with the reasons of rows that do not fit."""
-    return cast_or_find(column, field, lambda part: parse_values(part, field.type))
+    return cast_or_find(column, field, lambda part: parse_values(part, field.type, limits))
 
 
-def parse_values(column: pa.Array, target: FieldType) -> pa.Array:
+def parse_values(column: pa.Array, target: FieldType, limits: JsonLimits = NO_LIMITS) -> pa.Array:
     """Parses text. Raises UnfitError or an error of Arrow if a value does not fit."""
     match target:
         case PrimitiveType.BYTE_ARRAY:
@@ -47,6 +50,9 @@ def parse_values(column: pa.Array, target: FieldType) -> pa.Array:
             return _parse_integers(column, target)
         case DecimalType():
             return _parse_decimals(column, target)
+        case PrimitiveType.JSON:
+            check_documents(column, limits)
+            return as_json(column)
         case ListType() | MapType():
             raise InvalidRequestError("lists and maps cannot be read from plain text")
         case _:

@@ -14,9 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import json_storage
 from sleeper.datafiles.conversions import as_numbers, integer_array
+from sleeper.datafiles.json_limits import NO_LIMITS, JsonLimits
+from sleeper.datafiles.json_syntax import NotJsonError, check_json
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import Field, ListType, MapType, Schema
+from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 
 
 class DamagedArrayError(InvalidRequestError):
@@ -120,6 +123,16 @@ def check_field(column: pa.Array, field: Field) -> None:
         raise UnfitError("null, but the field is not nullable")
     if isinstance(field.type, ListType | MapType):
         check_inside(column)
+    if field.type is PrimitiveType.JSON:
+        check_documents(json_storage(column))
+
+
+def check_documents(text: pa.Array, limits: JsonLimits = NO_LIMITS) -> None:
+    """Raises UnfitError unless each text is a JSON value within the limits."""
+    try:
+        check_json(text, limits)
+    except NotJsonError as error:
+        raise UnfitError(str(error)) from error
 
 
 def check_rows(batch: pa.RecordBatch, schema: Schema) -> None:

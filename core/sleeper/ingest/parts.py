@@ -117,7 +117,12 @@ def write_part(
         ) as gathered,
     ):
         checker = RowChecker(
-            target.schema, name, None, operations=operations, enrichment=enrichment
+            target.schema,
+            name,
+            None,
+            operations=operations,
+            enrichment=enrichment,
+            json_limits=engine.json_limits,
         )
         gathered.add_batches(read_batches(iter(batches), checker))
         if not gathered.unsorted.rows:

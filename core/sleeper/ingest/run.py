@@ -167,6 +167,7 @@ def ingest_files(
                 rejects,
                 refuses_extra_columns=table.refuses_extra_columns,
                 line_bytes_max=table.engine.line_bytes_max,
+                json_limits=table.engine.json_limits,
                 operations=operations,
                 enrichment=enrichment,
                 threads=table.engine.threads,
@@ -209,6 +210,7 @@ def ingest_batches(
             enrichment=table.open_enrichment(),
             options=options,
             budget=budget,
+            json_limits=table.engine.json_limits,
         )
         _stage(rows, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 
@@ -274,7 +276,12 @@ class StagedRows:
         schema = self.table.schema
         operations = make_operations(schema, op_column)
         checker = RowChecker(
-            schema, IN_MEMORY_NAME, None, operations=operations, enrichment=self.enrichment
+            schema,
+            IN_MEMORY_NAME,
+            None,
+            operations=operations,
+            enrichment=self.enrichment,
+            json_limits=self.table.engine.json_limits,
         )
         self.gathered.add_batches(read_batches(iter(batches), checker))
 

@@ -208,6 +208,7 @@ class ContentDecoder:
             ROWS_NAME,
             None,
             line_bytes_max=self._table.engine.line_bytes_max,
+            json_limits=self._table.engine.json_limits,
             enrichment=self._enrichment,
             options=REQUEST_OPTIONS,
             budget=budget,

@@ -154,8 +154,8 @@ def _expected_type(op: AggregationOp, kind: FieldType) -> str | None:
             )
         return None if kind in INT_RANGES else "IntType or LongType"
     if op in (AggregationOp.MIN, AggregationOp.MAX):
-        is_ordered = not isinstance(kind, ListType | MapType)
-        return None if is_ordered else "a type that has an order, no list and no map"
+        is_ordered = not isinstance(kind, ListType | MapType) and kind is not PrimitiveType.JSON
+        return None if is_ordered else "a type that has an order, no list, no map and no JSON"
     if isinstance(kind, MapType) and kind.value in INT_RANGES and kind.key not in _FLOATS:
         return None
     return "a MapType whose values are IntType or LongType, and whose keys are no floats"

@@ -3,6 +3,7 @@
 import os
 
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.datafiles.json_limits import JsonLimits
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.instance import Instance
 from sleeper.properties.declaration import Property
@@ -10,6 +11,8 @@ from sleeper.properties.instance import (
     DELETED_KEYS_CACHE_BYTES,
     ENGINE_THREADS,
     INGEST_LINE_BYTES_MAX,
+    JSON_BYTES_MAX,
+    JSON_DEPTH_MAX,
     MERGE_FILES_MAX,
 )
 from sleeper.properties.table import (
@@ -37,6 +40,7 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
         instance.storage.sources.buckets(),
         properties.get(INGEST_LINE_BYTES_MAX),
         properties.get(DELETED_KEYS_CACHE_BYTES),
+        JsonLimits(properties.get(JSON_DEPTH_MAX), properties.get(JSON_BYTES_MAX)),
     )
 
 

@@ -83,7 +83,9 @@ def _value(kind: FieldType, raw: Default | None) -> DefaultValue:
     value = _from_text(kind, raw) if isinstance(raw, str) else None
     if value is None:
         expected = _EXPECTED.get(kind) if isinstance(kind, PrimitiveType) else None
-        raise ValueError(f"expected {expected or 'none, because lists and maps have no default'}")
+        raise ValueError(
+            f"expected {expected or 'none, because lists, maps and JSON have no default'}"
+        )
     return value
 
 

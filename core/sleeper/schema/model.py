@@ -35,6 +35,7 @@ class PrimitiveType(Enum):
     DOUBLE = "DoubleType"
     TIMESTAMP = "TimestampType"
     DATE = "DateType"
+    JSON = "JSONType"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class DecimalType:
 def _to_element_type(raw: Any) -> Any:
     if isinstance(raw, dict) and not raw.keys().isdisjoint(("ListType", "MapType")):
         raise MismatchError(raw, "a type without elements")
+    if raw == PrimitiveType.JSON.value:
+        raise MismatchError(raw, "another type: JSONType has lists and objects of JSON")
     return _to_type(raw)
 
 

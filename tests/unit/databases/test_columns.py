@@ -51,11 +51,11 @@ def schema_of(**values: FieldType) -> Schema:
         (ColumnKind.DECIMAL, "INT LONG STRING FLOAT DOUBLE DecimalType"),
         (ColumnKind.BOOLEAN, "BOOLEAN"),
         (ColumnKind.BINARY, "BYTE_ARRAY"),
-        (ColumnKind.TEXT, "STRING"),
+        (ColumnKind.TEXT, "STRING JSON"),
         (ColumnKind.TIMESTAMP, "STRING TIMESTAMP"),
         (ColumnKind.DATE, "STRING DATE"),
         (ColumnKind.ARRAY, "ListType"),
-        (ColumnKind.OTHER, "STRING"),
+        (ColumnKind.OTHER, "STRING JSON"),
     ],
 )
 def test_types_that_fit(kind: ColumnKind, expected: str) -> None:

@@ -57,7 +57,7 @@ def test_a_default_has_one_stored_form(kind: FieldType, text: str, stored: Defau
         (DecimalType(5, 2), "1.234", "expected at most 2 decimal places"),
         (DecimalType(5, 2), "Infinity", "expected a finite number"),
         (DecimalType(5, 2), "x", "does not fit"),
-        (ListType(PrimitiveType.INT), "[1]", "lists and maps have no default"),
+        (ListType(PrimitiveType.INT), "[1]", "lists, maps and JSON have no default"),
     ],
 )
 def test_a_default_that_does_not_fit_is_refused(kind: FieldType, text: str, expected: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sleeper.datafiles.json_limits import NO_LIMITS, JsonLimits
 from sleeper.errors import UnavailableError
 from sleeper.storage.bucket import Bucket
 
@@ -21,7 +22,7 @@ class EngineSettings:
     `memory_bytes` is the size of DataFusion's memory pool; sorts beyond it spill to
     `spill_folder`, an existing local folder. `merge_files_max` is the maximum number of sorted
     inputs of one merge. The engine reads S3 objects only in `buckets`. `line_bytes_max` applies
-    to ingested text, `key_cache_bytes` to the deleted keys in memory.
+    to ingested text, `key_cache_bytes` to the deleted keys in memory, `json_limits` to new values.
     """
 
     spill_folder: Path
@@ -31,6 +32,7 @@ class EngineSettings:
     buckets: tuple[Bucket, ...] = ()
     line_bytes_max: int = LINE_BYTES_MAX
     key_cache_bytes: int = 64 * 1024**2
+    json_limits: JsonLimits = NO_LIMITS
 
     def new_spill_path(self, name: str) -> Path:
         """Returns a path in the spill folder, and creates the folder if it is missing."""

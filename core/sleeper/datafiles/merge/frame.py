@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from datafusion import DataFrame, SessionContext, lit, udf
 from datafusion.expr import Expr, SortExpr
 
-from sleeper.datafiles.arrow import arrow_type, view_schema
+from sleeper.datafiles.arrow import JSON_MARK, arrow_type, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import (
     column,
@@ -36,7 +36,7 @@ from sleeper.datafiles.merge.request import MergeInput, MergeRequest, Stored, wi
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.processing.model import Aggregation, AggregationOp, Processing
 from sleeper.schema.defaults import default_value
-from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN, Field, Schema
+from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN, Field, PrimitiveType, Schema
 
 
 def merge_frame(
@@ -134,6 +134,23 @@ def _latest_frame(
     if stored is not None:
         return _select_stored(whole, schema, stored, on_dropped)
     return add_barrier(whole) if request.steps and len(request.inputs) > 1 else whole
+
+
+def mark_json(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Returns the frame, whose columns of `JSONType` have Arrow's mark of JSON.
+
+    Results of expressions on them do not.
+    """
+    if not any(each.type is PrimitiveType.JSON for each in schema.fields):
+        return frame
+    return frame.select(
+        *(
+            column(each.name).alias(each.name, JSON_MARK)
+            if each.type is PrimitiveType.JSON
+            else column(each.name)
+            for each in schema.fields
+        )
+    )
 
 
 def map_fields(frame: DataFrame, stored: Schema, schema: Schema) -> DataFrame:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sleeper.datafiles.casts import (
     is_key_castable,
 )
 from sleeper.datafiles.engine.settings import LINE_BYTES_MAX
+from sleeper.datafiles.json_limits import NO_LIMITS, JsonLimits
 from sleeper.datafiles.sources.budget import RowBudget, slice_batch
 from sleeper.datafiles.sources.enrichment import RowEnrichment, make_source_schema
 from sleeper.datafiles.sources.nested import OPTION_HINT, find_text_fields, nested_text
@@ -36,7 +38,7 @@ from sleeper.errors import (
     did_you_mean,
 )
 from sleeper.schema.history import describe_changes
-from sleeper.schema.model import Field, Schema, type_name
+from sleeper.schema.model import Field, PrimitiveType, Schema, type_name
 from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.patterns import find_matches, find_matching_objects, is_pattern
 from sleeper.storage.source_options import DEFAULT_OPTIONS, FileFormat, SourceOptions
@@ -167,7 +169,7 @@ class RowChecker:
     `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
     batches have a column of tombstones. With an `enrichment`, the source may lack its fields.
     `threads` parse a text file. `options` say how the file is read. `budget` limits the memory of
-    rows from outside.
+    rows from outside, `json_limits` the values of `JSONType`.
     """
 
     schema: Schema
@@ -183,6 +185,7 @@ class RowChecker:
     threads: int = 1
     options: SourceOptions = DEFAULT_OPTIONS
     budget: RowBudget | None = None
+    json_limits: JsonLimits = NO_LIMITS
     _checked: Schema = field(init=False)
     _target: pa.Schema = field(init=False)
     _nullable: set[str] = field(init=False)
@@ -284,10 +287,14 @@ class RowChecker:
         `places` has the number of each row after the next row, if some rows are left out.
         """
         how = self._casts() | dict.fromkeys(text_fields, parse_column)
+        for each in self.schema.values:
+            if each.type is PrimitiveType.JSON:
+                how[each.name] = partial(parse_column, limits=self.json_limits)
         return self._batch(columns, how | dict(parsers or {}), places)
 
     def _casts(self) -> dict[str, ParseColumn]:
-        casts: dict[str, ParseColumn] = {f.name: cast_column for f in self.schema.values}
+        cast = partial(cast_column, limits=self.json_limits)
+        casts: dict[str, ParseColumn] = {f.name: cast for f in self.schema.values}
         return casts | {f.name: cast_key_column for f in self.schema.keys}
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:

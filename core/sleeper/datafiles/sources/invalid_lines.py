@@ -93,7 +93,7 @@ def _is_probable_row(line: bytes, fields: Mapping[str, Field], ignores_extra: bo
 
 
 def _is_probable_value(value: Any, kind: FieldType) -> bool:
-    if value is None:
+    if value is None or kind is PrimitiveType.JSON:
         return True
     match kind:
         case ListType():

@@ -51,6 +51,8 @@ _NOTATIONS = {
     PrimitiveType.FLOAT: _FLOAT,
     PrimitiveType.DOUBLE: _FLOAT,
     PrimitiveType.BOOLEAN: "true|false",
+    # Which stands for the value: `raw_members`.
+    PrimitiveType.JSON: "0",
 }
 
 
@@ -174,6 +176,8 @@ def engine_type(kind: FieldType) -> pa.DataType:
             return pa.map_(pa.string(), engine_type(value))
         case ListType(element):
             return pa.list_(engine_type(element))
+        case PrimitiveType.JSON:
+            return pa.int8()
         case _:
             return pa.string() if kind in TEXT_IN_JSON else arrow_type(kind)
 

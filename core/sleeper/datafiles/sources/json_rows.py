@@ -25,6 +25,7 @@ from sleeper.datafiles.sources.files import Columns, combined
 from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
 from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.nested import OPTION_HINT
+from sleeper.datafiles.sources.raw_members import separate_raw_members
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
 from sleeper.datafiles.validity import UnfitError, check_unique_keys
 from sleeper.errors import did_you_mean
@@ -60,16 +61,18 @@ def parse_lines(
     rows = [line for line in lines if line.strip()]
     if not rows:
         return {}
+    check_objects(rows)
+    ended = b"".join(row if row.endswith(b"\n") else row + b"\n" for row in rows)
+    content, raw = separate_raw_members(ended, fields)
     if any(isinstance(f.type, MapType) for f in fields):
-        content = b"".join(_with_maps_as_pairs(row, fields) for row in rows)
+        lines = content.removesuffix(b"\n").split(b"\n")
+        content = b"".join(_with_maps_as_pairs(line, fields) for line in lines)
     else:
-        check_objects(rows)
-        ended = (row if row.endswith(b"\n") else row + b"\n" for row in rows)
-        content = _with_bare_constants(b"".join(ended), fields)
+        content = _with_bare_constants(content, fields)
     kinds = {f.name: _json_type(f.type) for f in fields}
     read = _read(content, kinds, len(rows), ignores_extra)
     _check_overflow(rows, fields, read)
-    return {f.name: _typed(read[f.name], f.type) for f in fields}
+    return raw.put_into({f.name: _typed(read[f.name], f.type) for f in fields})
 
 
 def parse_block(block: bytes, schema: Schema) -> Columns:
@@ -99,14 +102,19 @@ class BlockParser:
 
         None if the block may be invalid, or has values that need a look at each line.
         """
-        if not _has_maps(self._schema):
-            return _parse_whole(block, self._schema, self._kinds, self._ignores_extra)
-        columns = self._forms.read(block)
+        with contextlib.suppress(*NOT_ROWS):
+            return self._parse(block)
+        return None
+
+    def _parse(self, block: bytes) -> Columns | None:
+        schema = self._schema
+        if not _has_maps(schema):
+            return _parse_whole(block, schema, self._kinds, self._ignores_extra)
+        content, raw = separate_raw_members(block, schema.fields)
+        columns = self._forms.read(content)
         if columns is None:
             return None
-        with contextlib.suppress(*NOT_ROWS):
-            return {f.name: _typed(columns[f.name], f.type) for f in self._schema.fields}
-        return None
+        return raw.put_into({f.name: _typed(columns[f.name], f.type) for f in schema.fields})
 
 
 def _has_maps(schema: Schema) -> bool:
@@ -120,9 +128,11 @@ def _parse_whole(
     if _has_maps(schema) or not has_object_lines(block):
         return None
     with contextlib.suppress(*NOT_ROWS):
-        read = _read(block, kinds, count_lines(block), ignores_extra)
+        content, raw = separate_raw_members(block, schema.fields)
+        read = _read(content, kinds, count_lines(block), ignores_extra)
         if not any(infinities(column) for column in read.values()):
-            return {f.name: _typed(read[f.name], f.type) for f in schema.fields}
+            typed = {f.name: _typed(read[f.name], f.type) for f in schema.fields}
+            return raw.put_into(typed)
     return None
 
 
@@ -186,6 +196,8 @@ def _json_type(kind: FieldType) -> pa.DataType:
             # Arrow checks the digits of the text but not those after rescaling, so the type must
             # have room for them. The cast to the field's type checks the precision.
             return pa.decimal256(DECIMAL_DIGITS_MAX, scale)
+        case PrimitiveType.JSON:
+            return pa.int8()
         case _:
             return pa.string() if kind in TEXT_IN_JSON else arrow_type(kind)
 

@@ -91,9 +91,9 @@ def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
 def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:
     """Whether DataFusion can scan the file unchanged, with safe casts only.
 
-    It does not compare the keys of maps with each other.
+    It does not compare the keys of maps with each other, nor check JSON.
     """
-    if any(isinstance(each.type, MapType) for each in schema.fields):
+    if any(isinstance(f.type, MapType) or f.type is PrimitiveType.JSON for f in schema.fields):
         return False
     actual = file.schema_arrow
     if _extra_columns(file, schema) or len(actual.names) < len(schema.fields):

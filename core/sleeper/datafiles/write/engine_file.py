@@ -28,6 +28,7 @@ from sleeper.datafiles.engine.expression import column
 from sleeper.datafiles.engine.session import engine_url
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
+from sleeper.datafiles.write.json_annotation import annotate_json
 from sleeper.datafiles.write.layout import (
     UNCOMPRESSED,
     ColumnLayout,
@@ -113,6 +114,7 @@ def write_batches(
         .set("datafusion.optimizer.enable_round_robin_repartition", "false")
     )
     write_frame(with_field_ids(session.create_dataframe([list(batches)]), schema), path, options)
+    annotate_json(path, schema)
 
 
 def write_frame(frame: DataFrame, path: Path, options: ParquetWriterOptions) -> None:

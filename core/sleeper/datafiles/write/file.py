@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion.dataframe import ParquetWriterOptions
 
-from sleeper.datafiles.arrow import as_light_views, file_schema
+from sleeper.datafiles.arrow import as_light_views, file_schema, is_json
 from sleeper.datafiles.sidecars.checksum import FileChecksum, HashedSink
 from sleeper.datafiles.write.engine_file import make_durable, write_batches, writer_options
 from sleeper.datafiles.write.key_facts import KeyFacts
@@ -105,6 +105,7 @@ class DataFileWriter:
         self._settings = settings
         self._folder = folder
         self._target = file_schema(schema)
+        self._kept = _without_json(self._target)
         self._facts = settings.key_facts(schema)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -118,7 +119,7 @@ class DataFileWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds batches. Complete row groups of a large file go to the file."""
-        typed = [as_light_views(batch, self._target) for batch in batches]
+        typed = [as_light_views(batch, self._kept) for batch in batches]
         self._facts.add(typed)
         for batch in typed:
             if batch.num_rows:
@@ -195,7 +196,7 @@ class DataFileWriter:
 
     def _close_arrow_file(self) -> tuple[int, FileChecksum]:
         if self._writer is None:
-            self._begin(self._target.empty_table())
+            self._begin(self._kept.empty_table())
         assert self._sink is not None
         self._writer.close()
         return self._sink.tell(), self._sink.hasher.finish()
@@ -212,7 +213,7 @@ class DataFileWriter:
         assert self._sink is not None
         for start in range(0, whole, size):
             group = pending.slice(start, min(size, whole - start))
-            self._writer.write_table(group, row_group_size=size)
+            self._writer.write_table(group.cast(self._target), row_group_size=size)
             self._sink.hasher.end_section()
         rest = pending.slice(whole)
         self._pending = rest.to_batches()
@@ -250,3 +251,8 @@ class DataFileWriter:
         self._writer = self._stack.enter_context(writer)
         # The magic is a section of its own.
         self._sink.hasher.end_section()
+
+
+def _without_json(kinds: pa.Schema) -> pa.Schema:
+    """Returns the schema with text for JSON, because Arrow computes nothing of JSON."""
+    return pa.schema([f.with_type(pa.string_view()) if is_json(f.type) else f for f in kinds])

@@ -40,6 +40,7 @@ from sleeper.datafiles.write.engine_file import (
     write_frame,
 )
 from sleeper.datafiles.write.file import ROW_GROUP_BYTES_MAX, FileSettings
+from sleeper.datafiles.write.json_annotation import annotate_json
 from sleeper.datafiles.write.key_facts import KeyFacts
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, SleeperError
@@ -278,6 +279,7 @@ def _write_frame(
 ) -> None:
     try:
         write_frame(with_field_ids(rows.frame, schema), path, options)
+        annotate_json(path, schema)
     except SleeperError:
         if rows.tap.error is not None:
             raise rows.tap.error from None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
+from sleeper.datafiles.arrow import cast_text
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.sidecars.checksum import check_bytes
@@ -27,6 +28,7 @@ from sleeper.query.run import RESTARTS
 from sleeper.query.sql.needs import TableNeeds, find_needs
 from sleeper.query.sql.parameters import Parameters, bind_parameters
 from sleeper.query.sql.plan import TablePlan, plan_table
+from sleeper.query.sql.result_types import result_types
 from sleeper.query.sql.session import find_pruning, open_sql_session
 from sleeper.query.sql.stream import read_stream
 from sleeper.query.sql.tables import (
@@ -142,7 +144,7 @@ class StatementRun:
         frame = self.frame(tables, narrow)
         with planning_errors(tables):
             # Arrow does not accept all names of columns.
-            target = plain_schema(frame.schema())
+            target = result_types(frame)
         buckets = self._engine.settings.engine.buckets
         rows = self._until_released(_stream_rows(frame, self._files, buckets, target, self.limit))
         if is_explain(frame):
@@ -320,30 +322,6 @@ class _Pinned:
     now_ms: int
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Returns the schema with strings and bytes instead of views, and unique names."""
-    seen: set[str] = set()
-    fields = []
-    for field in schema:
-        name, number = field.name, 1
-        while name in seen:
-            number += 1
-            name = f"{field.name}_{number}"
-        seen.add(name)
-        fields.append(pa.field(name, _plain_type(field.type), field.nullable))
-    return pa.schema(fields)
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    return kind
-
-
 def _at_version(table: QueryTable, version: Version | None) -> "_EmptyTable":
     """Returns the table as of the version, or its newest one if it has no such version."""
     try:
@@ -376,6 +354,6 @@ def _stream_rows(
         for batch in read_stream(stream, limit):
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(
-                    [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],
+                    [cast_text(c, f.type) for c, f in zip(batch.columns, target, strict=True)],
                     schema=target,
                 )

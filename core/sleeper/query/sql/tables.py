@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext, udf
 from datafusion.expr import Expr
 
-from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.arrow import JSON_MARK, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import column, regions_predicate
 from sleeper.datafiles.engine.scan import add_barrier, scan_files
 from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import open_deleted
-from sleeper.datafiles.merge.frame import map_fields, undeleted_predicate
+from sleeper.datafiles.merge.frame import map_fields, mark_json, undeleted_predicate
 from sleeper.datafiles.merge.processing import apply_steps
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.errors import InvalidRequestError
@@ -63,7 +63,7 @@ def register_table(
         if plan.hides_rows or not needs.prunes_exactly:
             rows = rows if needs.condition is None else rows.filter(needs.condition)
             rows = add_barrier(rows)
-        session.register_view(quote_identifier(table.name), rows)
+        session.register_view(quote_identifier(table.name), mark_json(rows, visible))
     else:
         session.register_record_batches(quote_identifier(table.name), [[_no_rows(visible)]])
     return [table.root.url_of(path) for path in plan.paths]
@@ -104,7 +104,12 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _no_rows(schema: Schema) -> pa.RecordBatch:
-    kind = view_schema(schema)
+    kind = pa.schema(
+        [
+            kind.with_metadata(JSON_MARK) if each.type is PrimitiveType.JSON else kind
+            for kind, each in zip(view_schema(schema), schema.fields, strict=True)
+        ]
+    )
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in kind], schema=kind)
 
 
@@ -164,7 +169,8 @@ class MergedRows:
         The table has all of its columns. Those that the file lacks fail when they are read, which
         `reads_missing_column` finds before.
         """
-        visible = view_schema(visible_schema(self.table.restriction, self.plan.schema))
+        schema = visible_schema(self.table.restriction, self.plan.schema)
+        visible = view_schema(schema)
         written = pa.schema([visible.field(name) for name in self._written()])
         frame = scan_files(session, [str(file)], written)
         if len(written) < len(visible):
@@ -174,7 +180,7 @@ class MergedRows:
             frame = frame.select(*columns)
         name = quote_identifier(self.table.name)
         session.deregister_table(name)
-        session.register_view(name, frame)
+        session.register_view(name, mark_json(frame, schema))
 
     def _written(self) -> tuple[str, ...]:
         """Returns the columns of the file: at least one, by which rows are counted."""

@@ -1,0 +1,282 @@
+"""Values of `JSONType` come back as they were written, by every face of a table.
+
+A face is a way for rows into a table, or out of it. Each test of a face is in a list here, so that
+a new face is one line.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sleeper
+from sleeper.errors import InvalidRequestError
+from sleeper.query.rows.output import ROW_OUTPUTS
+from sleeper.reports.check import check_table
+from tests.tables.opened import compact
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "id", "type": "LongType"}],
+    "valueFields": [
+        {"name": "doc", "type": "JSONType", "nullable": True},
+        {"name": "text", "type": "StringType", "nullable": True},
+    ],
+}
+TEXTS: list[str | None] = [
+    None,
+    "null",
+    "1.10",
+    str(2**70),
+    "-0",
+    "1e400",
+    '"\\u0041\\n{\\"a\\":1}"',
+    '"é\u2028 😀 \\ud83d\\ude00 \x7f"',
+    '{"about":{"~id":"x","price":1.10,"none":null,"list":[{},[],""]},"b":[1,2.50]}',
+    "[]",
+    "{ }",
+    '{"a" : [ 1 , 2 ]}',
+    "true",
+    '"null"',
+    '""',
+]
+Texts = list[str | None]
+Write = Callable[[sleeper.Table, Path], None]
+Read = Callable[[sleeper.Instance, sleeper.Table, Path], Texts]
+
+
+def lines() -> str:
+    rows = (f'"doc":{text},' if text is not None else "" for text in TEXTS)
+    return "".join(f'{{"id":{number},{doc}"text":"t"}}\n' for number, doc in enumerate(rows))
+
+
+def arrow(kind: pa.DataType | None = None) -> pa.Table:
+    docs = pa.array(TEXTS, pa.string())
+    docs = docs if kind is None else docs.cast(kind)
+    return pa.table({"id": range(len(TEXTS)), "doc": docs, "text": ["t"] * len(TEXTS)})
+
+
+def write_lines(table: sleeper.Table, folder: Path) -> None:
+    (folder / "rows.jsonl").write_text(lines())
+    table.ingest(folder / "rows.jsonl")
+
+
+def write_csv(table: sleeper.Table, folder: Path) -> None:
+    cells = ("" if text is None else '"' + text.replace('"', '""') + '"' for text in TEXTS)
+    rows = (f"{number},{cell},t\n" for number, cell in enumerate(cells))
+    (folder / "rows.csv").write_text("id,doc,text\n" + "".join(rows))
+    table.ingest(folder / "rows.csv")
+
+
+def write_parquet(table: sleeper.Table, folder: Path, kind: pa.DataType | None = None) -> None:
+    pq.write_table(arrow(kind), folder / "rows.parquet")
+    table.ingest(folder / "rows.parquet")
+
+
+WRITERS: dict[str, Write] = {
+    "json lines": write_lines,
+    "csv": write_csv,
+    "parquet text": write_parquet,
+    "parquet json": lambda table, folder: write_parquet(table, folder, pa.json_()),
+    "arrow text": lambda table, _: table.ingest(arrow()) and None,
+    "arrow json": lambda table, _: table.ingest(arrow(pa.json_(pa.string_view()))) and None,
+    "arrow large text": lambda table, _: table.ingest(arrow(pa.large_string())) and None,
+    "row by row": lambda table, _: [table.ingest(arrow().slice(n, 1)) for n in range(15)] and None,
+}
+
+
+def written_texts(rows: list[str]) -> Texts:
+    """Returns the text of the member of each line, which is before another one."""
+    result: Texts = []
+    for row in rows:
+        _, found, rest = row.partition('"doc":')
+        result.append(rest.rpartition(',"text"')[0] if found else None)
+    return result
+
+
+def read_output(name: str) -> Read:
+    def read(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
+        sink, rows = io.BytesIO(), table.query()
+        ROW_OUTPUTS[name](rows.schema, rows, sink)
+        content = sink.getvalue()
+        match name:
+            case "json":
+                return written_texts(content.decode().split("\n")[:-1])
+            case "csv":
+                cells = csv.reader(io.StringIO(content.decode()))
+                return [row[1] or None for row in cells][1:]
+            case "arrow":
+                return pa.ipc.open_stream(content).read_all().column("doc").to_pylist()
+            case "parquet":
+                read = pq.read_table(io.BytesIO(content))
+                assert read.schema.field("doc").type == pa.json_()
+                return read.column("doc").to_pylist()
+        raise AssertionError(f"no reader of {name}")
+
+    return read
+
+
+def read_arrow(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
+    texts: Texts = table.query().to_arrow().column("doc").to_pylist()
+    return texts
+
+
+def read_keys(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
+    rows = [table.query(keys=[[n]], columns=["doc"]).to_arrow() for n in range(len(TEXTS))]
+    return [each.column("doc")[0].as_py() for each in rows]
+
+
+def read_sql(instance: sleeper.Instance, table: sleeper.Table, _: Path) -> Texts:
+    rows = instance.sql(f"SELECT * FROM {table.name} ORDER BY id").to_arrow()
+    assert rows.schema.field("doc").type == pa.json_()
+    return rows.column("doc").to_pylist()
+
+
+def read_compacted(instance: sleeper.Instance, table: sleeper.Table, folder: Path) -> Texts:
+    table.ingest(pa.table({"id": [99], "doc": ["{}"]}))
+    assert compact(instance, table.name) == 1
+    assert not check_table(instance._ports, table.name).findings
+    for file in folder.rglob("partition_*/*.parquet"):
+        assert pq.read_schema(file).field("doc").type == pa.json_()
+    return read_arrow(instance, table, folder)[:-1]
+
+
+READERS: dict[str, Read] = {
+    "to_arrow": read_arrow,
+    "compaction": read_compacted,
+    "keys": read_keys,
+    "sql": read_sql,
+    "pandas": lambda _, table, __: [*table.query().to_pandas()["doc"]],
+    **{f"output {name}": read_output(name) for name in ROW_OUTPUTS if name != "table"},
+}
+
+
+@pytest.fixture
+def docs(instance: sleeper.Instance) -> sleeper.Table:
+    return instance.create_table("docs", SCHEMA)
+
+
+@pytest.mark.parametrize("writer", [*WRITERS])
+def test_a_way_in_keeps_the_text(writer: str, docs: sleeper.Table, tmp_path: Path) -> None:
+    WRITERS[writer](docs, tmp_path)
+    rows = docs.query().to_arrow()
+    assert rows.schema.field("doc").type == pa.json_()
+    assert rows.column("doc").to_pylist() == TEXTS
+
+
+@pytest.mark.parametrize("reader", [*READERS])
+def test_a_way_out_keeps_the_text(
+    reader: str, instance: sleeper.Instance, docs: sleeper.Table, tmp_path: Path
+) -> None:
+    write_lines(docs, tmp_path)
+    assert READERS[reader](instance, docs, tmp_path) == TEXTS
+
+
+def test_python_has_values(docs: sleeper.Table, tmp_path: Path) -> None:
+    write_lines(docs, tmp_path)
+    rows = docs.query().to_pylist()
+    for row, text in zip(rows, TEXTS, strict=True):
+        assert ("doc" in row) == (text is not None)
+        if text is not None:
+            assert row["doc"] == (Decimal(text) if text == "1e400" else json.loads(text))
+    docs.ingest([{**row, "id": row["id"] + 100} for row in rows])
+    again = docs.query(ranges=[(100, 200)]).to_pylist()
+    assert [{**row, "id": row["id"] - 100} for row in again] == rows
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({1: 2}, "row 2: field 'doc': the name 1 is no text"),
+        ([float("nan")], "row 2: field 'doc': nan is no number of JSON"),
+        (b"x", "row 2: field 'doc': bytes is no type of JSON"),
+        ("\ud800", "row 2: field 'doc'"),
+    ],
+)
+def test_python_values_that_json_lacks_are_refused(
+    value: Any, reason: str, docs: sleeper.Table
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        docs.ingest([{"id": 1, "doc": {}}, {"id": 2, "doc": value}])
+
+
+def test_invalid_values_name_row_and_field(docs: sleeper.Table) -> None:
+    rows = pa.table({"id": [1, 2], "doc": ["1", '{"a":1,"a":2}']})
+    with pytest.raises(
+        InvalidRequestError, match=r"row 2: field 'doc' .JSONType.: .*the member 'a' twice"
+    ):
+        docs.ingest(rows)
+
+
+def test_limits_are_properties(instance: sleeper.Instance, docs: sleeper.Table) -> None:
+    instance.set_properties({"sleeper.json.depth.max": "2", "sleeper.json.bytes.max": "10"})
+    docs.ingest(pa.table({"id": [1], "doc": ["[[1]]     "]}))
+    for text, reason in (("[[[]]]", "more than 2 levels"), ('"123456789"', "11 bytes")):
+        with pytest.raises(InvalidRequestError, match=reason):
+            docs.ingest(pa.table({"id": [1], "doc": [text]}))
+
+
+def test_lines_have_no_line_ends_of_values(docs: sleeper.Table) -> None:
+    docs.ingest(pa.table({"id": [1], "doc": ['{\r\n"a": 1}']}))
+    rows, sink = docs.query(), io.BytesIO()
+    ROW_OUTPUTS["json"](rows.schema, rows, sink)
+    assert sink.getvalue() == b'{"id":1,"doc":{  "a": 1},"text":null}\n'
+
+
+def test_first_members_may_be_absent(docs: sleeper.Table) -> None:
+    docs.ingest(pa.table({"id": [1, 2], "doc": ["1", None]}))
+    for columns, expected in (
+        (["doc", "id"], ['{"doc":1,"id":1}', '{"id":2}']),
+        (["doc"], ['{"doc":1}', "{}"]),
+    ):
+        rows, sink = docs.query(columns=columns), io.BytesIO()
+        ROW_OUTPUTS["json"](rows.schema, rows, sink)
+        assert sink.getvalue().decode().splitlines() == expected
+
+
+def test_statements_that_mix_json_and_text_return_text(
+    instance: sleeper.Instance, docs: sleeper.Table
+) -> None:
+    docs.ingest(pa.table({"id": [1, 2], "doc": ["1", "2"], "text": ["x", "y"]}))
+    for statement, is_json in (
+        ("SELECT doc FROM docs UNION ALL SELECT text FROM docs", False),
+        ("SELECT lag(doc, 1, 'x') OVER (ORDER BY id) FROM docs", False),
+        ("SELECT upper(doc) FROM docs", False),
+        ("SELECT first_value(doc) FROM docs", True),
+        ("SELECT doc, count(*) FROM docs GROUP BY doc", True),
+        ("SELECT doc FROM docs WHERE id > 5", True),
+        ("SELECT a.doc FROM docs a JOIN docs b ON a.id = b.id", True),
+    ):
+        kind = instance.sql(statement).to_arrow().schema.types[0]
+        assert (kind == pa.json_()) == is_json, statement
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"rowKeyFields": [{"name": "a", "type": "JSONType"}]}, "key field 'a' has type JSONType"),
+        (
+            {**SCHEMA, "sortKeyFields": [{"name": "a", "type": "JSONType"}]},
+            "key field 'a' has type JSONType",
+        ),
+        ({**SCHEMA, "latest": {"by": "doc"}}, "JSONType, which cannot order rows"),
+        (
+            {
+                **SCHEMA,
+                "valueFields": [{"name": "a", "type": {"ListType": {"elementType": "JSONType"}}}],
+            },
+            "JSONType has lists and objects",
+        ),
+    ],
+)
+def test_fields_that_cannot_be_json_are_refused(
+    schema: dict[str, Any], reason: str, instance: sleeper.Instance
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        instance.create_table("refused", schema)
