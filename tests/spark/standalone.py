@@ -1,4 +1,4 @@
-"""Spark's own cluster manager on the loopback address: a master, and workers."""
+"""A master of Spark's own cluster manager on the loopback address."""
 
 import os
 import re
@@ -13,42 +13,31 @@ import pyspark
 from tests.spark.imports import PATIENCE_SECONDS
 
 _HOME = Path(pyspark.__file__).parent
-_CLASS = "org.apache.spark.deploy"
+_CLASS = "org.apache.spark.deploy.master.Master"
 _URL = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
 @contextmanager
 def standalone_master(folder: Path) -> Iterator[str]:
     """Yields the URL of a master without workers."""
-    log = folder / "master.log"
-    with _running("master.Master", "--host", "127.0.0.1", "--port", "0", log=log):
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while (match := _URL.search(log.read_text())) is None:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        yield match[1]
-
-
-@contextmanager
-def standalone_worker(master: str, folder: Path) -> Iterator[None]:
-    """Runs a worker with two cores, whose executors have files in the folder only."""
-    size = ("--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"))
-    log = folder / "worker.log"
-    with _running("worker.Worker", "--host", "127.0.0.1", *size, master, log=log):
-        yield
-
-
-@contextmanager
-def _running(name: str, *arguments: str, log: Path) -> Iterator[None]:
     # Java replaces the script. Its page takes any port that is free.
-    command = [str(_HOME / "bin" / "spark-class"), f"{_CLASS}.{name}", "--webui-port", "0"]
+    command = [str(_HOME / "bin" / "spark-class"), _CLASS, "--host", "127.0.0.1"]
+    command += ["--port", "0", "--webui-port", "0"]
     environment = {**os.environ, "SPARK_HOME": str(_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    log = folder / "master.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, *arguments], env=environment, stdout=output, stderr=output
-        )
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:
-        yield
+        yield wait_for_url(log)
     finally:
         process.terminate()
         process.wait()
+
+
+def wait_for_url(log: Path) -> str:
+    """Returns the URL that a master has logged."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (match := _URL.search(log.read_text())) is None:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    return match[1]

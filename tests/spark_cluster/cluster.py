@@ -3,9 +3,7 @@
 import contextlib
 import json
 import os
-import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from tests.servers.relay import relay
 from tests.spark.imports import PATIENCE_SECONDS
 from tests.spark.java import VARIABLE as JAVA_OPTIONS
 from tests.spark.processes import executors, kill_family, python_workers
+from tests.spark.standalone import wait_for_url
 from tests.spark_cluster import program
 from tests.spark_cluster.installation import Installation
 from tests.spark_cluster.machines import Machine, Network
@@ -28,7 +27,6 @@ from tests.spark_cluster.machines import Machine, Network
 CORES_PER_WORKER = 2
 _INHERITED = ("PATH", "JAVA_HOME", "LANG", RETRY_VARIABLE)
 _HOME = Path(pyspark.__file__).parent
-_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -176,7 +174,7 @@ def running_cluster(
         log = folder / "master.log"
         options = ["--host", first.name, "--port", "7077"]
         stack.enter_context(_running(first, "master.Master", options, log, plain))
-        master = _wait_for_url(log)
+        master = wait_for_url(log)
         workers = []
         for machine in others:
             options = ["--host", machine.name, "--cores", str(CORES_PER_WORKER), "--memory", "1g"]
@@ -211,11 +209,3 @@ def _running(
     finally:
         kill_family(process.pid)
         process.wait()
-
-
-def _wait_for_url(log: Path) -> str:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (match := _URL.search(log.read_text())) is None:
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
-    return match[1]

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sleeper.errors import UnavailableError
+from sleeper.storage.bucket import check_credentials
 from sleeper.storage.location import DataRoot
 
 _POLL_SECONDS = 0.2
@@ -25,6 +26,8 @@ def run_first_task(
     session: SparkSession, root: DataRoot | None, wait_seconds: int, log: Path
 ) -> None:
     """Runs a task that needs an executor, its Python with the package, and the instance's root.
+
+    If the root is a bucket, the executor needs credentials of AWS.
 
     UnavailableError, with what the master reported, if no executor registers in the time.
     """
@@ -44,8 +47,10 @@ def _run(session: SparkSession, root: DataRoot | None) -> None:
     session.sparkContext.parallelize([0], 1).mapPartitions(partial(_see, root)).collect()
 
 
-def _see(_: DataRoot | None, numbers: Iterable[int]) -> Iterable[int]:
+def _see(root: DataRoot | None, numbers: Iterable[int]) -> Iterable[int]:
     # An executor without the package, or without the folder of the root, fails to unpickle them.
+    for bucket in root.buckets if root is not None else ():
+        check_credentials(bucket)
     return numbers
 
 

@@ -22,6 +22,7 @@ from sleeper import errors
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from sleeper.spark.first_task import run_first_task
+from sleeper.spark.masters import check_master
 from sleeper.spark.settings import SparkSettings
 from sleeper.storage.location import DataRoot
 
@@ -35,13 +36,15 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c: %m%n
 """
-# What the master of a cluster reports to the driver.
+# What the master of a cluster reports to the driver, and the hosts of failed tasks.
 _REPORTS = """logger.deploy.name = org.apache.spark.deploy
 logger.deploy.level = info
 logger.cluster.name = org.apache.spark.scheduler.cluster
 logger.cluster.level = info
 logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
 logger.scheduler.level = warn
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = warn
 """
 _LOG = "spark.log"
 # Executors do not inherit the driver's environment, and open buckets before a task runs.
@@ -101,6 +104,7 @@ def start_session(
     if running is not None:
         yield running
         return
+    check_master(settings.master)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _LOGGING).write_text(_QUIET if settings.is_local else _QUIET + _REPORTS)
     _use_this_python(settings.conf)
@@ -120,7 +124,7 @@ def start_session(
         ) from error
     try:
         if not settings.is_local:
-            with raise_task_errors():
+            with raise_task_errors(folder / _LOG):
                 run_first_task(session, root, settings.wait_seconds, folder / _LOG)
         yield session
     finally:
@@ -217,8 +221,11 @@ def _misses_file(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def raise_task_errors() -> Iterator[None]:
-    """Raises, for an error of Spark, the task's error or UnavailableError."""
+def raise_task_errors(log: Path | None = None) -> Iterator[None]:
+    """Raises, for an error of Spark, the task's error or UnavailableError.
+
+    The log is the one of a session whose first job fails: errors of PySpark 4 have no host.
+    """
     try:
         yield
     except SleeperError:
@@ -226,7 +233,13 @@ def raise_task_errors() -> Iterator[None]:
     except Exception as error:
         if not is_spark_error(error):
             raise
-        raise _error_in(str(error)) from error
+        raise _error_in(f"{error}{_failed_hosts(log)}") from error
+
+
+def _failed_hosts(log: Path | None) -> str:
+    """Returns what the log says of the host of the first failed task, as in Spark's errors."""
+    host = _HOST.search(log.read_text(errors="replace")) if log is not None else None
+    return f"\n{host[0]}" if host is not None else ""
 
 
 def is_spark_error(error: Exception) -> bool:

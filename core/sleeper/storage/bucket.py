@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
+from obstore import sign
+from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
@@ -31,6 +34,9 @@ _RETRY_SECONDS_MIN = 40.0
 # A client asks for renewed credentials when half of this is over. boto3 renews them when they last
 # for another ten minutes only.
 _CREDENTIALS_MINUTES = 10
+# A machine without credentials has none later.
+_QUICK_RETRIES: RetryConfig = {"max_retries": 1, "retry_timeout": timedelta(seconds=5)}
+_SIGNED = timedelta(minutes=1)
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SCHEMES = ("s3://", "s3a://")
 
@@ -126,6 +132,26 @@ class Bucket:
 @lru_cache(maxsize=64)
 def open_bucket(bucket: Bucket) -> S3Store:
     """Returns the bucket's store, by paths below the prefix. Opened once per process."""
+    return _make_store(bucket, retry_config())
+
+
+def check_credentials(bucket: Bucket) -> None:
+    """Raises UnavailableError if this machine has no credentials for the bucket.
+
+    It signs a request, and sends none to S3.
+    """
+    store = _make_store(bucket, _QUICK_RETRIES)
+    try:
+        sign(store, "GET", "none", _SIGNED)
+    except BaseError as error:
+        raise UnavailableError(
+            f"no credentials of AWS for bucket {bucket.name} on host {socket.gethostname()} "
+            "(expected those of the environment, or a role of the machine): "
+            f"{describe_store_error(error)}"
+        ) from None
+
+
+def _make_store(bucket: Bucket, retries: RetryConfig) -> S3Store:
     more: dict[str, str] = {}
     if bucket.region is not None:
         more["region"] = bucket.region
@@ -143,7 +169,7 @@ def open_bucket(bucket: Bucket) -> S3Store:
         bucket.name,
         prefix=bucket.prefix or None,
         client_options={"allow_http": bucket.allows_http} if bucket.allows_http else None,
-        retry_config=retry_config(),
+        retry_config=retries,
         credential_provider=renewal,
         **more,  # type: ignore[arg-type]
     )

@@ -76,6 +76,15 @@ def test_an_executor_without_the_package_is_named() -> None:
     )
 
 
+def test_a_host_that_only_the_log_of_spark_has_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("09:00:00 WARN TaskSetManager: Lost task 0.0 (TID 7) (10.0.0.2 executor 1): x\n")
+    error = PySparkException("Traceback\nModuleNotFoundError: No module named 'sleeper'")
+    message = r"on host 10\.0\.0\.2 lacks"
+    with pytest.raises(UnavailableError, match=message), raise_task_errors(log):
+        raise error
+
+
 # Of PySpark 3.5, and of newer ones.
 @pytest.mark.parametrize("colon", ["", ":"])
 def test_an_executor_with_another_python_is_named_with_both_versions(colon: str) -> None:
