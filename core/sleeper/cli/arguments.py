@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Sequence
 
@@ -29,6 +30,10 @@ from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.request import Query
 from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
 from sleeper.statestore.version import Version
+
+# Settings whose values Spark hides in its own logs and pages.
+_SECRET = re.compile("secret|password|token|access[._]?key", re.IGNORECASE)
+_HIDDEN = "<hidden>"
 
 LIMIT_MAX = 10**15
 """The maximum of limits, which leaves room for calculations in 64 bits."""
@@ -150,9 +155,14 @@ SparkConf = Annotated[
 
 
 def spark_arguments(master: str | None, conf: Sequence[str] | None) -> list[str]:
-    """Returns the arguments that repeat these options."""
-    settings = [part for each in conf or () for part in ("--conf", each)]
+    """Returns the arguments that repeat these options, without secrets: an error prints them."""
+    settings = [part for each in conf or () for part in ("--conf", _hide_secret(each))]
     return [*([] if master is None else ["--master", master]), *settings]
+
+
+def _hide_secret(setting: str) -> str:
+    name, separator, _ = setting.partition("=")
+    return f"{name}{separator}{_HIDDEN}" if _SECRET.search(name) else setting
 
 
 OutputOption = Annotated[OutputKind, typer.Option("--output", "-o", help="Output format.")]

@@ -36,3 +36,14 @@ def test_a_setting_without_a_value_is_refused_before_spark_starts(
         "error: --conf 'spark.cores.max' is not a setting of Spark (expected NAME=VALUE, such as "
         "spark.executor.memory=4g)\n"
     )
+
+
+def test_the_command_to_retry_has_no_secrets(cities: Sleeper, rows_file: Path) -> None:
+    options = ["--master", "spark://127.0.0.1:1", "--conf", "spark.cores.max=4"]
+    options += ["--conf", "spark.executorEnv.AWS_SECRET_ACCESS_KEY=sesame"]
+    result = cities("bulk-import", "cities", rows_file, *options)
+    assert result.status == 1
+    assert "--conf spark.cores.max=4 " in result.stderr
+    assert "spark.executorEnv.AWS_SECRET_ACCESS_KEY=" in result.stderr
+    assert "sesame" not in result.stderr
+    assert "error: cannot connect to the master spark://127.0.0.1:1: " in result.stderr
