@@ -137,8 +137,9 @@ class System(NamedTuple):
     - `commands`; `methods`: a class whose methods `sleeper.Instance` has; `names` and
       `spark_names`: what the packages `sleeper` and `sleeper.spark` offer.
     - `reports`; `table_listings`: a function of the instance and the id of a table that returns
-      the listings of the report on that table; `problems`: a function of the instance that finds
-      what is overdue, failing, lagging or dead (`sleeper.reports.status`).
+      the listings of the report on that table; `table_lag`: one that returns how many transactions
+      of the table it has to process, None if it processes none; `problems`: a function of the
+      instance that finds what is overdue, failing, lagging or dead (`sleeper.reports.status`).
     - `properties`: the module, not a reference, that declares its properties, tables and buckets.
 
     What runs for it:
@@ -188,6 +189,7 @@ class System(NamedTuple):
     companions: tuple[Companion, ...] = ()
     reports: tuple[Report, ...] = ()
     table_listings: str | None = None
+    table_lag: str | None = None
     problems: str | None = None
     stacks: tuple[Stack, ...] = ()
 

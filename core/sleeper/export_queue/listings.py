@@ -176,6 +176,16 @@ def gather_export_queues(
     return gathered
 
 
+def find_lag(instance: Instance, table_id: TableId) -> int | None:
+    """Returns the largest number of transactions that a queue of the table has to capture."""
+    try:
+        queues = open_export_store(instance).list()
+    except InvalidRequestError:
+        return None  # as in `gather_export_queues`
+    tables = [_read_table(instance, each) for each in queues if each.table_id == table_id]
+    return max((each.uncaptured.transactions for each in tables if each.uncaptured), default=None)
+
+
 def _gather(instance: Instance, store: ExportStore, queue: RegisteredQueue) -> ReportedQueue:
     counts, buckets = store.counts(queue.name), store.buckets(queue.name)
     table = _read_table(instance, queue)

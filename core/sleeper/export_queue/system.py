@@ -18,6 +18,7 @@ SYSTEM = System(
         Report("export-queues", "sleeper.export_queue.listings:list_export_queues", after="queues"),
     ),
     table_listings="sleeper.export_queue.listings:list_queues_of_table",
+    table_lag="sleeper.export_queue.listings:find_lag",
     companions=(
         Companion(
             "sleeper.export_queue.worker_process", "sleeper.export_queue.progress:ExportWatch"

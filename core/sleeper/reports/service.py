@@ -207,5 +207,11 @@ def _read_table(instance: Instance, ref: TableRef) -> ReportedTable:
     absence = None
     if is_snapshot_table:
         absence = gather_snapshot_versions(OpenTable(instance, ref)).describe_absence()
-    lag = max((each.lag for each in store.followers() if each.is_of_system), default=None)
+    is_followed = any(each.is_of_system for each in store.followers())
+    lag = _find_lag(instance, ref) if is_followed else None
     return ReportedTable(ref, totals, absence=absence, export_lag=lag)
+
+
+def _find_lag(instance: Instance, ref: TableRef) -> int | None:
+    lags = [load(each.table_lag)(instance, ref.id) for each in systems() if each.table_lag]
+    return max((lag for lag in lags if lag is not None), default=None)

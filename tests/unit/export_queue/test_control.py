@@ -23,6 +23,8 @@ from sleeper.export_queue.progress import ExportWatch
 from sleeper.export_queue.queue_worker import drain_now
 from sleeper.export_queue.store import NewDeadLetter, NewItem, Position, open_export_store
 from sleeper.instance import Instance
+from sleeper.reports.output import ReportKind
+from sleeper.reports.service import report
 from tests.unit.export_queue.receiver import create_queue, define_queue
 from tests.unit.export_queue.stored_queue import make_table_of_words, rows_of
 from tests.wheels import make_wheel
@@ -58,6 +60,9 @@ def test_the_lag_has_existing_rows_and_no_upkeep(instance: Instance, table: slee
         table.ingest(rows)
     create(instance, table, existing_rows=True)
     assert (queue_status(instance, "q").lag, queue_status(instance, "q").pending) == (1, 0)
+    (listing,) = report(instance, ReportKind.TABLES)
+    names = [column.name for column in listing.columns]
+    assert [row[names.index("export_lag")] for row in listing.rows] == [1]
     assert drain_now(instance, "q").exports == 2
     watch = ExportWatch(instance)
     assert not watch.look().is_busy
