@@ -13,9 +13,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from sleeper import __version__
 from sleeper.admin.instance_folder import INLINE_POINTS_MAX, TableDefinition
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, RETAIN_INFRA
+from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, RETAIN_INFRA, VERSION
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     BIRTHMARK,
@@ -63,6 +64,7 @@ class PropertiesStack(cdk.NestedStack):
             "Properties",
             write,
             "Custom::SleeperProperties",
+        deployment.record(VERSION, __version__)
             {
                 "Set": _published(deployment),
                 "Deployed": dict(deployment.deployed),

@@ -27,7 +27,7 @@ from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.instance import NETWORK_ENDPOINTS
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64
-from sleeper.properties.values import InstanceProperties, instance_properties
+from sleeper.properties.values import InstanceProperties, instance_properties, without_newer
 from sleeper.schema.model import schema_from_json, schema_to_json
 from sleeper.storage.bucket import open_bucket
 
@@ -129,7 +129,9 @@ def deployed_properties(
         has_endpoints = NETWORK_ENDPOINTS.parse(deployed[NETWORK_ENDPOINTS.name])
         check_kept_network(current, after, has_endpoints=has_endpoints)
     written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
-    kept = {name: value for name, value in current.items() if name not in written}
+    # A rollback leaves nothing that this version would refuse.
+    known = without_newer(current)
+    kept = {name: value for name, value in known.items() if name not in written}
     return instance_properties({**kept, **_changes(before, after), **deployed})
 
 

@@ -120,6 +120,7 @@ RESOURCE_TAGS = declare("tags", TAGS, (), Group.INSTANCE, "Tags for every AWS re
 VPC = declare("vpc", optional(text(100)), None, Group.DEPLOYMENT, "The id of the VPC that tasks run in.", redeploy=True)
 SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the subnets that tasks run in.", redeploy=True)
 NETWORK_ENDPOINTS = declare("network.interface.endpoints", FLAG, False, Group.DEPLOYMENT, "Whether a created network has interface endpoints, which cost about 58 dollars a month. false: tasks have public addresses, without ingress, and bulk imports on EMR clusters and EKS cannot be deployed.", redeploy=True)
+VERSION = declare("version", optional(text(200)), None, Group.DEPLOYED, "The version that deployed the instance. Older clients ignore properties that they do not know.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack deploys nothing.", redeploy=True)

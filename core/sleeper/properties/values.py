@@ -1,17 +1,22 @@
 """Validated properties of an instance and of a table, with typed values.
 
 Names of gchq/sleeper without a declaration are accepted with a warning, so that existing
-configurations work unchanged. `gchq_properties.tsv` lists them: the party that sets the property
-(the user of an instance or of a table, or the deployment), its name, and a literal default.
+configurations work unchanged. So are unknown names in the stored files of an instance that a newer
+version deployed, so that its older clients go on. `gchq_properties.tsv` lists the names of
+gchq/sleeper: the party that sets the property (the user of an instance or of a table, or the
+deployment), its name, and a literal default.
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, resources
 from typing import TypeVar
 
+from sleeper import __version__
 from sleeper.errors import InvalidRequestError, UnavailableError, did_you_mean
 from sleeper.properties import instance
 from sleeper.properties import table as of_table
@@ -28,6 +33,7 @@ from sleeper.properties.java_text import read_properties_text, write_properties_
 from sleeper.systems import systems
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 for _module in (each.properties for each in systems() if each.properties is not None):
     import_module(_module)
@@ -45,7 +51,7 @@ class InstanceProperties:
 
     def with_values(self, changes: Mapping[str, str]) -> "InstanceProperties":
         """Returns a validated copy with these values. An empty value unsets a property."""
-        return instance_properties({**self.values, **changes})
+        return _instance_properties({**self.values, **changes}, accepted=self.values)
 
     def to_text(self) -> str:
         """Returns the Java properties text."""
@@ -79,7 +85,8 @@ class TableProperties:
 
     def with_values(self, changes: Mapping[str, str]) -> "TableProperties":
         """Returns a validated copy with these values. An empty value unsets a property."""
-        return table_properties({**self.values, **changes}, self.instance)
+        values = _checked({**self.values, **changes}, TABLE_PROPERTIES, accepted=self.values)
+        return TableProperties(values, self.instance)
 
     def to_text(self) -> str:
         """Returns Java properties text."""
@@ -126,14 +133,30 @@ def instance_properties(values: Mapping[str, str]) -> InstanceProperties:
     InvalidRequestError if a name is unknown, a value is invalid, or values conflict. Names of
     gchq/sleeper without effect here are kept, with a warning.
     """
-    properties = InstanceProperties(_checked(values, INSTANCE_PROPERTIES))
+    return _instance_properties(values)
+
+
+def _instance_properties(
+    values: Mapping[str, str], accepted: Collection[str] = ()
+) -> InstanceProperties:
+    properties = InstanceProperties(_checked(values, INSTANCE_PROPERTIES, accepted))
     _check_together(properties)
     return properties
 
 
 def instance_properties_from_text(text: str) -> InstanceProperties:
-    """Returns validated instance properties of Java properties text."""
-    return instance_properties(read_properties_text(text))
+    """Returns validated instance properties of the stored file of an instance.
+
+    Unknown names are kept, without effect, if a newer version deployed the instance.
+    """
+    values = read_properties_text(text)
+    return _instance_properties(values, _accept_of_newer(values, values, INSTANCE_PROPERTIES))
+
+
+def without_newer(values: Mapping[str, str]) -> dict[str, str]:
+    """Returns the values of a stored file without unknown names that a newer version deployed."""
+    unknown = _accept_of_newer(values, values, INSTANCE_PROPERTIES)
+    return {name: value for name, value in values.items() if name not in unknown}
 
 
 def table_properties(values: Mapping[str, str], instance: InstanceProperties) -> TableProperties:
@@ -147,7 +170,9 @@ def table_properties_from_text(text: str, instance: InstanceProperties) -> Table
     UnavailableError if it lacks the schema, which every table's file has: the file is truncated,
     so restrictions may be missing too. Names are written in order, restrictions before the schema.
     """
-    properties = table_properties(read_properties_text(text), instance)
+    values = read_properties_text(text)
+    accepted = _accept_of_newer(instance.values, values, TABLE_PROPERTIES)
+    properties = TableProperties(_checked(values, TABLE_PROPERTIES, accepted), instance)
     schema = of_table.SCHEMA.name
     if schema not in properties.values:
         name = properties.values.get(of_table.NAME.name, "")
@@ -174,13 +199,44 @@ def check_set_by_user(names: Mapping[str, str]) -> None:
             raise InvalidRequestError(f"property {name} is set by the {declaration.set_by.value}")
 
 
-def _checked(values: Mapping[str, str], catalogue: Catalogue) -> dict[str, str]:
+def _accept_of_newer(
+    deployed: Mapping[str, str], values: Mapping[str, str], catalogue: Catalogue
+) -> frozenset[str]:
+    """Returns the unknown names among the values, if a newer version deployed the instance."""
+    version = deployed.get(instance.VERSION.name, "")
+    if _numbers(version) <= _numbers(__version__):
+        return frozenset()
+    unknown = frozenset(n for n in values if catalogue.find(n) is None and not is_ignored(n))
+    if unknown:
+        _warn_of_newer(version, ", ".join(sorted(unknown)))
+    return unknown
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(number) for number in match[0].split(".")) if match else ()
+
+
+@cache
+def _warn_of_newer(version: str, names: str) -> None:
+    """Logs a warning, once in a process."""
+    logger.warning(
+        "version %s deployed the instance, and %s ignores its properties %s (upgrade the client)",
+        version,
+        __version__,
+        names,
+    )
+
+
+def _checked(
+    values: Mapping[str, str], catalogue: Catalogue, accepted: Collection[str] = ()
+) -> dict[str, str]:
     kept = {name: value.strip() for name, value in values.items() if value.strip()}
     for name, value in kept.items():
         declaration = catalogue.find(name)
         if declaration is not None:
             declaration.parse(value)
-        elif not is_ignored(name):
+        elif name not in accepted and not is_ignored(name):
             raise _unknown_error(name, f"{catalogue.scope.value} property", catalogue)
     return kept
 

@@ -65,6 +65,15 @@ def test_deployed_properties_are_those_of_the_latest_deployment_only() -> None:
     assert _deploy(deployed_values, {}, {}) == {"sleeper.id": "a", URL: "new"}
 
 
+def test_a_rollback_to_an_older_version_removes_what_only_the_newer_one_knows() -> None:
+    deployed_values = {"sleeper.id": "a", "sleeper.version": "99.2.0", "sleeper.future": "1"}
+    assert _deploy({**deployed_values, TASKS: "9"}, {}, {}) == {
+        "sleeper.id": "a",
+        TASKS: "9",
+        URL: "new",
+    }
+
+
 ENDPOINTS = "sleeper.network.interface.endpoints"
 NETWORK = {"sleeper.id": "a", "sleeper.network.vpc.created": "vpc-1"}
 

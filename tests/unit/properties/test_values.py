@@ -1,8 +1,10 @@
 import json
+import logging
 from pathlib import Path
 
 import pytest
 
+from sleeper import __version__
 from sleeper.errors import InvalidRequestError
 from sleeper.properties import instance, table
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
@@ -153,3 +155,46 @@ def test_the_committed_page_is_what_the_declarations_generate() -> None:
     assert DOCS.read_text() == properties_page(), (
         "stale: run python -m sleeper.properties.docs > docs/properties.md"
     )
+
+
+NEWER = "sleeper.id=a\nsleeper.version=99.1.0\nsleeper.future=1\n"
+
+
+def test_a_client_ignores_properties_of_an_instance_that_a_newer_version_deployed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("sleeper"), "propagate", True)
+    properties = instance_properties_from_text(NEWER)
+    text = f"sleeper.table.name=t\nsleeper.table.schema={SCHEMA}\nsleeper.table.future=2\n"
+    of_table = table_properties_from_text(text, properties)
+    instance_properties_from_text(NEWER)
+    warned = [record.getMessage() for record in caplog.records]
+    assert [("sleeper.future" in each, "99.1.0" in each) for each in warned] == [
+        (True, True),
+        (False, True),
+    ]
+    # Changes of other properties keep them.
+    changed = properties.with_values({"sleeper.gc.batch.size": "7"})
+    assert "sleeper.future=1" in changed.to_text()
+    assert "sleeper.table.future=2" in of_table.with_values({}).to_text()
+
+
+@pytest.mark.parametrize("version", ["", "0.1.0", __version__, "next"])
+def test_other_unknown_properties_of_a_stored_file_are_refused(version: str) -> None:
+    text = NEWER.replace("99.1.0", version)
+    with pytest.raises(InvalidRequestError, match=r"'sleeper\.future' is not an instance prop"):
+        instance_properties_from_text(text)
+    known = instance_properties_from_text(text.replace("sleeper.future=1\n", ""))
+    table_text = f"sleeper.table.schema={SCHEMA}\nsleeper.table.future=2\n"
+    with pytest.raises(InvalidRequestError, match=r"'sleeper\.table\.future' is not a table"):
+        table_properties_from_text(table_text, known)
+
+
+def test_what_users_set_is_checked_in_an_instance_of_a_newer_version_too() -> None:
+    properties = instance_properties_from_text(NEWER)
+    with pytest.raises(InvalidRequestError, match=r"'sleeper\.gc\.batch\.sise' is not an instance"):
+        properties.with_values({"sleeper.gc.batch.sise": "7"})
+    with pytest.raises(InvalidRequestError, match=r"'sleeper\.table\.onlin' is not a table"):
+        table_properties({}, properties).with_values({"sleeper.table.onlin": "false"})
+    with pytest.raises(InvalidRequestError, match=r"'sleeper\.future' is not an instance"):
+        instance_properties({"sleeper.version": "99.1.0", "sleeper.future": "1"})
