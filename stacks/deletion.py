@@ -4,17 +4,20 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from stacks.constructs.function import FunctionCode
-from stacks.constructs.permissions import record_jobs
+from stacks.constructs.permissions import COMMITS, record_jobs, send, write_objects
 from stacks.constructs.receiver import Receiver, make_receiver
-from stacks.constructs.state_permissions import commit, read_state
+from stacks.constructs.state_permissions import read_state
 from stacks.deployment import Deployment
 
-# Deletes of one table conflict at its log, so more concurrency only causes more retries.
+# The committer commits the deletes of one table in turn.
 _AT_ONCE_MAX = 20
 
 
 class DeletionStack(cdk.NestedStack):
-    """A delete is an entry of the log, so the function reads and writes no data files."""
+    """A delete is an entry of the log, so the function reads and writes no data files.
+
+    The committer writes the entry.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,12 @@ class DeletionStack(cdk.NestedStack):
             Receiver(
                 queue="deletion",
                 code=FunctionCode("delete_rows"),
-                permissions=[*read_state(deployment), *commit(deployment), record_jobs(deployment)],
+                permissions=[
+                    *read_state(deployment),
+                    write_objects(deployment, COMMITS),
+                    send(deployment, "commits"),
+                    record_jobs(deployment),
+                ],
                 at_once_max=_AT_ONCE_MAX,
             ),
         )

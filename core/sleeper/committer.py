@@ -24,7 +24,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, Una
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobStep
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.runs.commit import is_overtaken
+from sleeper.runs.commit import is_hopeless
 from sleeper.runs.remaining_time import MessageTimer
 from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 from sleeper.statestore.commit_message import (
@@ -266,8 +266,8 @@ def _settle(
 ) -> _Settled:
     reasons = tuple(outcome.reason for outcome in outcomes if outcome.refused)
     if reasons:
-        overtaken = any(is_overtaken(table.state, each) for each in transactions)
-        step = JobStep.REJECTED if overtaken else JobStep.FAILED
+        is_final = any(is_hopeless(table.state, each) for each in transactions)
+        step = JobStep.REJECTED if is_final else JobStep.FAILED
         return _refuse(table.instance, request, step, *reasons)
     logger.info("committed", extra=request.log_extra)
     return _Settled(request, _event(table.instance, request, JobStep.COMMITTED))

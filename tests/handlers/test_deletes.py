@@ -23,6 +23,7 @@ from sleeper.statestore.fold import DAY_MS
 from sleeper.workers.worker import Worker
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
+from tests.ports import with_ports
 
 CALLERS = "sleeper.table.query.callers"
 # The sender of the messages of `events/sqs.json`.
@@ -204,6 +205,39 @@ def test_a_delete_of_an_unavailable_table_returns(
     assert jobs(table)["d"].state is JobState.COMMITTED
     assert keys(table) == [0, *range(2, 10)]
     assert UnavailableError not in RETRY_POLICIES[QueueName.DELETION].dropped
+
+
+def test_a_committer_commits_deletes_and_records_their_outcomes(
+    table: Instance, aws: Lambda
+) -> None:
+    """As on AWS, where the function of deletes may not write to logs."""
+    queues = (*table.jobs.queues, QueueName.COMMITS)
+    instance = with_ports(table, jobs={"queues": queues})
+    number = table.table("t").state.newest_number()
+
+    def run(**members: Any) -> None:
+        message = Message("m", body(**members), "r", 1, table.clock())
+        assert run_delete_message(instance, message).number is None
+
+    def commit() -> JobState:
+        assert aws.take(QueueName.COMMITS, functions.commit_transactions) == 1
+        return jobs(table)["d"].state
+
+    run(keys=[1, 3])
+    assert jobs(table)["d"].state is JobState.FINISHED
+    assert table.table("t").state.newest_number() == number
+    assert commit() is JobState.COMMITTED
+    add_rows(table, "t", 1)
+    # The message comes again, and changes nothing.
+    run(keys=[3, 1])
+    assert commit() is JobState.COMMITTED
+    assert keys(table) == [0, 1, 2, *range(4, 10)]
+    run(keys=[2])
+    assert commit() is JobState.COMMITTED
+    (refused,) = (each for each in jobs(table)["d"].runs if each.reasons)
+    assert refused.state is JobState.REJECTED
+    assert "d" in refused.reasons[0]
+    assert keys(table) == [0, 1, 2, *range(4, 10)]
 
 
 @pytest.mark.parametrize(

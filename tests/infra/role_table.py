@@ -116,7 +116,7 @@ ROLES: Mapping[str, RoleDescription] = {
     "Compaction/TaskStartRole": _START,
     "Compaction/TaskDefinitionExecutionRole": _EXECUTION,
     "Deletion/DeleteRole": RoleDescription(
-        "commits deletes that are sent by message", {*_APPEND, *_RECORD}
+        "sends deletes to the committer", {*_RECORD, "send commits", "write commits"}
     ),
     "Eks/ClusterRole": _SERVICE,
     "Eks/NodeRole": _SERVICE,

@@ -626,7 +626,7 @@ def test_the_orphan_collector_may_commit_the_accepted_time(example: Synthesis) -
     assert {"dynamodb:PutItem", "dynamodb:UpdateItem", "s3:DeleteObject"} <= actions
 
 
-def test_the_function_that_deletes_rows_has_no_access_to_data_files(example: Synthesis) -> None:
+def test_the_function_that_deletes_rows_changes_no_files_and_no_logs(example: Synthesis) -> None:
     allowed = [
         (action, json.dumps(resource))
         for where, statement in example.statements()
@@ -641,4 +641,6 @@ def test_the_function_that_deletes_rows_has_no_access_to_data_files(example: Syn
     assert any("/log/" in resource for resource in objects)
     assert not any("/data/" in resource for resource in objects)
     written = [resource for action, resource in allowed if action == "s3:PutObject"]
-    assert all("/log/" in resource for resource in written)
+    assert all("/commits/" in resource for resource in written)
+    writes = {action for action, resource in allowed if "transaction-log" in resource}
+    assert writes <= {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}

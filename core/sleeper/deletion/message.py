@@ -16,7 +16,7 @@ from sleeper.deletion.service import (
 )
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.event import JobEvent, JobKind, JobStep
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
 from sleeper.jobs.ingest_job import REQUESTERS
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.json_codec import Conversion, JsonCodec, Member, camel_case
@@ -24,8 +24,10 @@ from sleeper.lenient_json import OptionalText, StrictText, parse_message_object,
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.region import Region, whole_region
 from sleeper.partitions.selection import SELECTION_MEMBERS, parse_selection
+from sleeper.runs.commit import commit_later, has_committer
 from sleeper.runs.tracking import RunResult, check_age, find_job_table, track_run
 from sleeper.schema.model import Schema
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.transaction import new_transaction_id
 from sleeper.tables import TableId
 
@@ -132,7 +134,8 @@ def run_delete_message(
 ) -> DeleteResult:
     """Runs the delete of a message. An invalid or too old message is tracked as rejected.
 
-    InvalidRequestError then, and if the sender may not see all of the table.
+    If the instance has a committer, it commits the delete, and records the outcome.
+    InvalidRequestError for a rejected message, and if the sender may not see all of the table.
     """
     with track_run(instance, _KIND, TableId(""), message.message_id).reject_errors():
         request = parse_delete_message(message.body, message.message_id)
@@ -145,11 +148,14 @@ def run_delete_message(
             regions = parse_deleted_regions(_read_schema(table), request.selection)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{_WHAT}: {error}") from error
+    is_queued = has_committer(instance)
     result = tracker.execute(
-        lambda _: _delete(table, regions, request.id), lambda _: RunResult(None)
+        lambda run: (_send if is_queued else _delete)(table, regions, run),
+        lambda _: RunResult(None, is_queued=is_queued),
     )
-    extra = {"table": table.ref.name, "job_id": request.id}
-    logger.info("deleted rows at transaction %s", result.number, extra=extra)
+    if not is_queued:
+        extra = {"table": table.ref.name, "job_id": request.id}
+        logger.info("deleted rows at transaction %s", result.number, extra=extra)
     return result
 
 
@@ -159,12 +165,19 @@ def run_queued_delete(instance: Instance, message: Message, task_id: str) -> tup
     return 0, 0
 
 
-def _delete(table: OpenTable, regions: Sequence[Region], delete_id: str) -> DeleteResult:
+def _delete(table: OpenTable, regions: Sequence[Region], run: JobRunRef) -> DeleteResult:
     try:
-        return delete_table_rows(table, regions, delete_id)
+        return delete_table_rows(table, regions, run.job_id)
     except ConflictError as error:
         # Another attempt would be refused too.
         raise InvalidRequestError(str(error)) from error
+
+
+def _send(table: OpenTable, regions: Sequence[Region], run: JobRunRef) -> DeleteResult:
+    """Sends the delete to the committer, so that the number of its transaction is unknown."""
+    distinct = check_regions(regions)
+    commit_later(table.instance)(run, DeleteRows(id=run.job_id, regions=tuple(distinct)))
+    return DeleteResult(run.job_id, None, len(distinct), already_done=False)
 
 
 def _read_schema(table: OpenTable) -> Schema:

@@ -28,6 +28,7 @@ from sleeper.statestore.commit_message import (
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import hash_request
+from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.snapshot_loads import BeginLoad, PublishSnapshot
 from sleeper.statestore.transactions.transaction import (
     Outcome,
@@ -186,6 +187,14 @@ def is_overtaken(state: StateStore, transaction: Transaction) -> bool:
     with state.reading() as now:
         newest = now.snapshots.newest_begun()
     return newest is not None and newest > transaction.begun
+
+
+def is_hopeless(state: StateStore, transaction: Transaction) -> bool:
+    """Returns whether a refused transaction can never succeed.
+
+    Its job is rejected: an overtaken load, and a delete, whose message would be refused again.
+    """
+    return isinstance(transaction, DeleteRows) or is_overtaken(state, transaction)
 
 
 def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> None:
