@@ -28,6 +28,7 @@ from stacks.constructs.permissions import (
 )
 from stacks.constructs.state_permissions import commit, read_state
 from stacks.deployment import Deployment
+from stacks.watch import WATCH
 
 _TIMEOUT_SECONDS = 300
 # One message describes a custom resource, and Lambda limits its size.
@@ -54,22 +55,27 @@ class PropertiesStack(cdk.NestedStack):
             permissions=[
                 *change_instance_properties(deployment),
                 *protect_tables(deployment),
+                Permission(
+                    ("lambda:InvokeFunction",),
+                    [deployment.arn("lambda", f"function:{deployment.name(WATCH)}")],
+                ),
             ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS, keeps_state=False),
         )
         deployment.record(ACCOUNT, cdk.Aws.ACCOUNT_ID)
         deployment.record(REGION, cdk.Aws.REGION)
+        deployment.record(VERSION, __version__)
         written = _resource(
             self,
             "Properties",
             write,
             "Custom::SleeperProperties",
-        deployment.record(VERSION, __version__)
             {
                 "Set": _published(deployment),
                 "Deployed": dict(deployment.deployed),
                 "Protected": [deployment.table_name(t) for t in deployment.lasting_tables],
                 "Protect": str(deployment.get(RETAIN_INFRA)).lower(),
+                "Watch": deployment.name(WATCH),
             },
         )
         points = {each.name: asset for each in tables if (asset := self._make_asset(each))}

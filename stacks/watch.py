@@ -20,7 +20,7 @@ from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment, queue_named
 from stacks.reporting import read_reports
 
-_WATCH, _COMMITTER = "watch-instance", "commit-transactions"
+WATCH, _COMMITTER = "watch-instance", "commit-transactions"
 _PERIOD_MINUTES = 5
 _TIMEOUT_SECONDS = 900
 # A time in which the watch runs, even if a run is late or repeated.
@@ -46,7 +46,7 @@ class WatchStack(cdk.NestedStack):
             "Watch",
             deployment,
             FunctionCode(
-                _WATCH.replace("-", "_"),
+                WATCH.replace("-", "_"),
                 environment={"SLEEPER_WATCH_MINUTES": str(_PERIOD_MINUTES)},
             ),
             permissions=[
@@ -57,7 +57,7 @@ class WatchStack(cdk.NestedStack):
             ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS),
         )
-        start_every(watch, deployment, _PERIOD_MINUTES, _WATCH)
+        start_every(watch, deployment, _PERIOD_MINUTES, WATCH)
         watch.add_environment("SLEEPER_WATCHED", json.dumps(_watched(deployment)))
         for alarm in _alarms(deployment, watch):
             construct_id = alarm.name.title().replace("-", "")
@@ -70,7 +70,7 @@ def _watched(deployment: Deployment) -> dict[str, object]:
     names = (name.removeprefix(prefix) for name in deployment.functions)
     return {
         "prefix": prefix,
-        "watch": _WATCH,
+        "watch": WATCH,
         "functions": {name: deployment.schedules.get(name, 0) for name in names},
         "throttled": [_COMMITTER],
         "tables": [deployment.table_name(TRANSACTION_LOG)],

@@ -15,8 +15,9 @@ from stacks.deployment import Deployment
 class Alarm:
     """An alarm if the metric reaches the threshold for a number of its periods.
 
-    With `is_minimum` it is one if the metric is below the threshold, and with `on_missing_data` if
-    the metric has no values. One that `is_of_schedule` fires if no schedule runs, so its actions
+    With `is_minimum` it is one if the metric is below the threshold. With `on_missing_data` it is
+    sent too if the metric has no values any more, but not before it has its first. One that
+    `is_of_schedule` fires if no schedule runs, so its actions
     are off while the instance is paused.
     """
 
@@ -54,9 +55,11 @@ def add_alarm(
             else comparisons.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         ),
         actions_enabled=not (alarm.is_of_schedule and deployment.is_paused),
-        treat_missing_data=missing.BREACHING if alarm.on_missing_data else missing.NOT_BREACHING,
+        treat_missing_data=missing.MISSING if alarm.on_missing_data else missing.NOT_BREACHING,
     )
     made.add_alarm_action(actions.SnsAction(topic))
+    if alarm.on_missing_data:
+        made.add_insufficient_data_action(actions.SnsAction(topic))
     deployment.alarms.append(full_name)
     if alarm.is_of_schedule:
         deployment.record_name(SCHEDULE_ALARMS, full_name)

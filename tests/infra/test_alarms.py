@@ -59,8 +59,22 @@ def test_what_the_watch_publishes_has_an_alarm(example: Synthesis) -> None:
     assert {metric.value for metric in INSTANCE_METRICS} <= judged
     missing = {name: each["TreatMissingData"] for name, each in alarms_of(example).items()}
     # The watch publishes nothing while there is nothing to report, so only its own runs are missed.
-    assert [name for name, value in missing.items() if value == "breaching"] == ["watch-stopped"]
+    assert [name for name, value in missing.items() if value == "missing"] == ["watch-stopped"]
+    assert set(missing.values()) == {"missing", "notBreaching"}
     assert alarms_of(example)["failing"]["Namespace"] == NAMESPACE
+
+
+def test_a_new_instance_has_no_alarm_before_the_watch_has_run(example: Synthesis) -> None:
+    """CloudWatch does not tell a new metric from one without values, except by this state.
+
+    The deployment makes the first run, after which the lack of runs is a change of state.
+    """
+    alarm = alarms_of(example)["watch-stopped"]
+    assert alarm["InsufficientDataActions"] == alarm["AlarmActions"]
+    (written,) = example.properties("Custom::SleeperProperties")
+    assert written["Watch"] == "sleeper-example-watch-instance"
+    others = [each for name, each in alarms_of(example).items() if name != "watch-stopped"]
+    assert not any("InsufficientDataActions" in each for each in others)
 
 
 def test_the_watch_knows_every_function_and_schedule(platforms: Synthesis) -> None:

@@ -200,6 +200,11 @@ def _write_properties(request: CustomResourceRequest) -> None:
     PropertyFiles(open_bucket(describe_bucket(bucket)), bucket).write_instance(change)
     protect = request.properties["Protect"] == "true"
     protect_tables(aws_client("dynamodb"), request.properties["Protected"], protect)
+    # An alarm notices the end of runs only after the first run.
+    with translate_errors("the watch"):
+        aws_client("lambda").invoke(
+            FunctionName=request.properties["Watch"], InvocationType="Event", Payload=b"{}"
+        )
 
 
 def _define_table(request: CustomResourceRequest) -> None:
