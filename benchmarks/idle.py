@@ -1,8 +1,8 @@
 """The parts of an idle instance with a price, counted in the templates of a default deployment."""
 
 import json
+import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ _HASH_LENGTH = 8
 _IDLE_SECONDS = 0.1
 # Lambda polls a queue with at least 5 pollers, each with a long poll of 20 s.
 _POLLS_MINUTE = 15
-
+_WATCH_MINUTES = "SLEEPER_WATCH_MINUTES"
 
 Template = Mapping[str, Any]
 
@@ -69,16 +69,14 @@ def parts_of(templates: Sequence[Template]) -> IdleParts:
     schedules, table = [], []
     for template in templates:
         for rule in _of_type([template], "AWS::Events::Rule"):
-            match = _RATE.fullmatch(rule["ScheduleExpression"])
-            assert match is not None, rule["ScheduleExpression"]
-            runs_month = _MINUTES_MONTH / (int(match[1]) * _MINUTES[match[2]])
+            runs_month = _MINUTES_MONTH / _period_minutes(rule)
             target = rule["Targets"][0]["Arn"]["Fn::GetAtt"][0]
             schedules.append((runs_month, _memory_mb(template, target)))
             handler = target.replace("FanOut", "Handler")[:-_HASH_LENGTH]
             handlers = [name for name in template["Resources"] if name[:-_HASH_LENGTH] == handler]
             if handler != target[:-_HASH_LENGTH]:
                 table += [(runs_month, _memory_mb(template, name)) for name in handlers]
-    polls = Counter(is_fifo for template in templates for is_fifo in _polled(template))
+    polls = _polls_month(templates)
     endpoints = [
         each
         for each in _of_type(templates, "AWS::EC2::VPCEndpoint")
@@ -88,8 +86,8 @@ def parts_of(templates: Sequence[Template]) -> IdleParts:
     return IdleParts(
         _sum_runs(schedules),
         _sum_runs(table),
-        polls[False] * _POLLS_MINUTE * _MINUTES_MONTH,
-        polls[True] * _POLLS_MINUTE * _MINUTES_MONTH,
+        polls[False],
+        polls[True],
         *_watched(templates),
         sum(len(each.get("Metrics", [each])) for each in alarms),
         sum(len(each["SubnetIds"]) for each in endpoints),
@@ -106,26 +104,69 @@ def _memory_mb(template: Template, function: str) -> int:
     return int(template["Resources"][function]["Properties"].get("MemorySize", 128))
 
 
-def _polled(template: Template) -> Iterator[bool]:
-    """Yields for each queue that Lambda polls whether it is a FIFO queue."""
-    for mapping in _of_type([template], "AWS::Lambda::EventSourceMapping"):
-        source = mapping["EventSourceArn"]
-        if "Fn::GetAtt" not in source:
-            continue  # a stream of another stack
-        yield bool(template["Resources"][source["Fn::GetAtt"][0]]["Properties"].get("FifoQueue"))
+def _polls_month(templates: Sequence[Template]) -> dict[bool, float]:
+    """Returns the polls of standard (False) and of FIFO queues.
+
+    Those on demand are polled from when the watch finds messages of a schedule until it runs again.
+    """
+    polls = {False: 0.0, True: 0.0}
+    for template in templates:
+        minutes = {
+            rule["Targets"][0]["Arn"]["Fn::GetAtt"][0][:-_HASH_LENGTH]: _period_minutes(rule)
+            for rule in _of_type([template], "AWS::Events::Rule")
+        }
+        for name, resource in template["Resources"].items():
+            mapping = resource["Properties"]
+            if resource["Type"] != "AWS::Lambda::EventSourceMapping":
+                continue
+            if "Fn::GetAtt" not in mapping["EventSourceArn"]:
+                continue  # a stream of another stack
+            part = 1.0
+            for switched, watch_minutes in _switched(templates):
+                if switched.endswith(name[:-_HASH_LENGTH]):
+                    fan_out = mapping["FunctionName"]["Ref"].replace("Handler", "FanOut")
+                    part = watch_minutes / minutes.get(fan_out[:-_HASH_LENGTH], math.inf)
+            queue = template["Resources"][mapping["EventSourceArn"]["Fn::GetAtt"][0]]
+            is_fifo = bool(queue["Properties"].get("FifoQueue"))
+            polls[is_fifo] += part * _POLLS_MINUTE * _MINUTES_MONTH
+    return polls
+
+
+def _switched(templates: Sequence[Template]) -> Iterator[tuple[str, int]]:
+    """Yields the names of mappings on demand, with the period of the watch in minutes.
+
+    A reference is the output of another nested stack, which ends with the mapping's name.
+    """
+    for variables in _variables(templates):
+        match variables.get("SLEEPER_SOURCES"):
+            case {"Fn::Join": [_, list(parts)]}:
+                for part in parts:
+                    if isinstance(part, dict):
+                        output = part["Ref"].removesuffix("Ref")
+                        yield output[:-_HASH_LENGTH], int(variables[_WATCH_MINUTES])
+
+
+def _variables(templates: Sequence[Template]) -> Iterator[Mapping[str, Any]]:
+    for function in _of_type(templates, "AWS::Lambda::Function"):
+        yield function.get("Environment", {}).get("Variables", {})
+
+
+def _period_minutes(rule: Mapping[str, Any]) -> int:
+    match = _RATE.fullmatch(rule["ScheduleExpression"])
+    assert match is not None, rule["ScheduleExpression"]
+    return int(match[1]) * _MINUTES[match[2]]
 
 
 def _watched(templates: Sequence[Template]) -> tuple[float, float]:
     """Returns the counts and metrics that the watch reads in a month while nothing fails."""
     queues = sum("RedrivePolicy" in each for each in _of_type(templates, "AWS::SQS::Queue"))
-    for function in _of_type(templates, "AWS::Lambda::Function"):
-        variables = function.get("Environment", {}).get("Variables", {})
+    for variables in _variables(templates):
         if "SLEEPER_WATCHED" in variables:
             watched = json.loads(variables["SLEEPER_WATCHED"])
             schedules = sum(minutes > 0 for minutes in watched["functions"].values())
             throttles = len(watched["throttled"]) + 2 * len(watched["tables"])
             errors = 1
-            runs_month = _MINUTES_MONTH / int(variables["SLEEPER_WATCH_MINUTES"])
+            runs_month = _MINUTES_MONTH / int(variables[_WATCH_MINUTES])
             # Messages and dead letters.
             counts_month = 2 * queues * runs_month
             return counts_month, _HOURS_MONTH * (errors + throttles + schedules)

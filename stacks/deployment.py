@@ -36,8 +36,9 @@ class Deployment:
     Stacks add the addresses of their resources to `deployed`, those that other stacks of an app may
     use to `resources` (by the name of the property with the address), and the resources that they
     create to `functions` (by name), `schedules` (the minutes between the runs of functions, by
-    their name after the prefix), `queues`, `alarms` (by name), `task_kinds`, `lasting_tables` and
-    `sources` (the queues that start functions, each with how many it would start at once).
+    their name after the prefix), `queues`, `alarms` (by name), `task_kinds`, `lasting_tables`,
+    `sources` (the queues that start functions, each with how many it would start at once) and
+    `on_demand` (the ids of those that are polled only while they have messages, by queue).
     """
 
     properties: InstanceProperties
@@ -53,6 +54,7 @@ class Deployment:
     task_kinds: list[str] = field(default_factory=list)
     lasting_tables: list[DeployedTable] = field(default_factory=list)
     sources: list[tuple[lambda_.EventSourceMapping, int]] = field(default_factory=list)
+    on_demand: dict[str, str] = field(default_factory=dict)
 
     def get(self, declaration: Property[T]) -> T:
         """Returns the property's value."""

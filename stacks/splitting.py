@@ -46,6 +46,7 @@ class SplittingStack(cdk.NestedStack):
                 ),
                 at_once_max=_AT_ONCE_MAX,
                 batch=1,
+                on_demand=True,
             ),
         )
         PerTableOperation(

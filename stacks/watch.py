@@ -54,14 +54,26 @@ class WatchStack(cdk.NestedStack):
                 Permission(
                     ("cloudwatch:GetMetricData",), ["*"], "GetMetricData does not support resources"
                 ),
+                *_switch_sources(deployment),
             ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS),
         )
         start_every(watch, deployment, _PERIOD_MINUTES, WATCH)
         watch.add_environment("SLEEPER_WATCHED", json.dumps(_watched(deployment)))
+        watch.add_environment("SLEEPER_SOURCES", json.dumps(deployment.on_demand))
         for alarm in _alarms(deployment, watch):
             construct_id = alarm.name.title().replace("-", "")
             add_alarm(self, construct_id, deployment, alarms, alarm)
+
+
+def _switch_sources(deployment: Deployment) -> list[Permission]:
+    """Allows enabling and disabling the polls of queues on demand."""
+    arns = [
+        deployment.arn("lambda", f"event-source-mapping:{source}")
+        for source in deployment.on_demand.values()
+    ]
+    actions = ("lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping")
+    return [Permission(actions, arns)] if arns else []
 
 
 def _watched(deployment: Deployment) -> dict[str, object]:

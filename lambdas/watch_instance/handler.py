@@ -5,7 +5,14 @@ import os
 from collections import Counter
 from datetime import UTC, datetime
 
-from sleeper.aws.watch import WatchedResources, watch_functions, watch_problems, watch_queues
+from sleeper.aws.polling import switch_sources
+from sleeper.aws.watch import (
+    WatchedResources,
+    count_queues,
+    watch_functions,
+    watch_problems,
+    watch_queues,
+)
 from sleeper.instance import Instance
 from sleeper.reports.metric import INSTANCE_KIND
 from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
@@ -15,10 +22,12 @@ from sleeper.workers.lambda_function import Event, lambda_function, put_task_met
 def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (the event has no content)
     """Publishes metrics of queues, and once an hour those of functions and problems.
 
-    SLEEPER_WATCHED describes the functions and tables, and SLEEPER_WATCH_MINUTES is the period.
+    Then it switches the polls of queues on demand. SLEEPER_WATCHED describes the functions and
+    tables, SLEEPER_WATCH_MINUTES is the period, and SLEEPER_SOURCES has the queues on demand.
     """
     now_ms = instance.clock()
-    counts = Counter(watch_queues(instance, now_ms))
+    queues = count_queues(instance)
+    counts = Counter(watch_queues(instance, queues, now_ms))
     minute = datetime.fromtimestamp(now_ms / 1000, UTC).minute
     if minute < int(os.environ["SLEEPER_WATCH_MINUTES"]):
         resources = WatchedResources(**json.loads(os.environ["SLEEPER_WATCHED"]))
@@ -26,4 +35,5 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001
         counts.update(watch_problems(instance))
     found = {name: count for name, count in counts.items() if count}
     put_task_metrics(instance, INSTANCE_KIND, found)
+    switch_sources(json.loads(os.environ["SLEEPER_SOURCES"]), queues)
     return {str(name): count for name, count in found.items()}

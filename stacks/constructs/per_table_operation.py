@@ -19,6 +19,8 @@ _FAN_OUT = "fan_out_tables"
 _RECEIVES_MIN = 10
 # A thousand tables arrive at once, and must not exhaust the account's concurrency.
 _AT_ONCE_MAX = 10
+# Less often, an operation may be some minutes late.
+_ON_DEMAND_MINUTES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class PerTableOperation(Construct):
                 at_once_max=_AT_ONCE_MAX,
                 # A table that kills the function must not fail other tables.
                 batch=1,
+                on_demand=operation.every_minutes >= _ON_DEMAND_MINUTES,
             ),
         )
         stem = operation.queue.replace("_", "-")

@@ -30,7 +30,8 @@ class Receiver:
     account's quota may allow fewer, and `batch` the messages of one run. `visibility_seconds` is by
     default six times the timeout. Unless a caller waits for the messages (`has_caller`), the
     function retries requests until its timeout. A function that `sends_to_itself` may do so without
-    end, where Lambda stops others after 16 times.
+    end, where Lambda stops others after 16 times. The queue of one `on_demand`, whose messages may
+    wait for some minutes, is polled only while it has messages (`sleeper.aws.polling`).
     """
 
     queue: str
@@ -44,6 +45,7 @@ class Receiver:
     visibility_seconds: int | None = None
     has_caller: bool = False
     sends_to_itself: bool = False
+    on_demand: bool = False
 
 
 def function_receives_max(deployment: Deployment) -> int:
@@ -86,6 +88,8 @@ def make_receiver(
         batch_size=receiver.batch,
         report_batch_item_failures=True,
     )
+    if receiver.on_demand:
+        deployment.on_demand[receiver.queue] = mapping.event_source_mapping_id
     # Lambda throttles what exceeds a reservation.
     reserved = receiver.size.concurrency_reserved
     if reserved:

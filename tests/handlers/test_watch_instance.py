@@ -1,8 +1,10 @@
 """The watch reports what does not happen, as metrics, from queues, functions and problems."""
 
+import io
 import json
 import logging
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -132,12 +134,21 @@ def test_throttles_of_the_committer_and_of_the_log_are_counted(cloudwatch: Any) 
     assert watch() == {"Throttles": 12}
 
 
-def call(aws: Lambda, monkeypatch: pytest.MonkeyPatch, time: datetime) -> dict[str, int]:
-    instance = replace(aws.instance, clock=lambda: to_ms(time))
+def call(
+    aws: Lambda,
+    monkeypatch: pytest.MonkeyPatch,
+    time: datetime,
+    sources: Mapping[str, str] | None = None,
+) -> dict[str, int]:
+    # An instance on AWS has queues of operations on tables too.
+    queues = (*aws.instance.jobs.queues, QueueName.GARBAGE_COLLECTION, QueueName.ORPHAN_COLLECTION)
+    jobs = replace(aws.instance.jobs, queues=queues)
+    instance = replace(aws.instance, jobs=jobs, clock=lambda: to_ms(time))
     monkeypatch.setattr(lambda_function, "_opened", lambda _where: instance)
     watched = {name: getattr(RESOURCES, name) for name in WatchedResources.__slots__}
     monkeypatch.setenv("SLEEPER_WATCHED", json.dumps(watched))
     monkeypatch.setenv("SLEEPER_WATCH_MINUTES", "5")
+    monkeypatch.setenv("SLEEPER_SOURCES", json.dumps(sources or {}))
     result: dict[str, int] = aws.call(functions.watch_instance)
     return result
 
@@ -179,3 +190,54 @@ def test_problems_of_tables_and_systems_are_counted_once_an_hour(
         add_rows(aws.instance, "t", key)
     assert call(aws, monkeypatch, LATER) == {}
     assert call(aws, monkeypatch, NOW) == {Metric.LAGGING.value: 1}
+
+
+def make_source(queue: QueueName) -> str:
+    """Creates a queue whose messages start a function. Returns the id of its source."""
+    roles, sqs, client = (aws_client(service) for service in ("iam", "sqs", "lambda"))
+    policy = json.dumps({"Version": "2012-10-17", "Statement": []})
+    role = roles.create_role(RoleName=queue.value, AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+    url = sqs.create_queue(QueueName=queue.value)["QueueUrl"]
+    names = ["QueueArn"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]["QueueArn"]
+    with io.BytesIO() as code:
+        with zipfile.ZipFile(code, "w") as archive:
+            archive.writestr("handler.py", "")
+        client.create_function(
+            FunctionName=queue.value,
+            Runtime="python3.13",
+            Role=role,
+            Handler="handler.handler",
+            Code={"ZipFile": code.getvalue()},
+        )
+    source = client.create_event_source_mapping(EventSourceArn=arn, FunctionName=queue.value)
+    return str(source["UUID"])
+
+
+def test_queues_on_demand_are_polled_while_they_have_messages(
+    aws: Lambda, cloudwatch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = (QueueName.SPLITTING, QueueName.ORPHAN_COLLECTION, QueueName.GARBAGE_COLLECTION)
+    sources = {queue.value: make_source(queue) for queue in queues}
+    splitting = aws.instance.jobs.queue(QueueName.SPLITTING)
+    splitting.send("{}")
+    calls: list[str] = []
+    events = aws_client("lambda").meta.events
+    events.register("provide-client-params.lambda", lambda model, **_: calls.append(model.name))
+
+    def are_polled() -> list[bool]:
+        call(aws, monkeypatch, LATER, sources)
+        client = aws_client("lambda")
+        states = [client.get_event_source_mapping(UUID=each)["State"] for each in sources.values()]
+        return [state == "Enabled" for state in states]
+
+    assert are_polled() == [True, False, False]
+    calls.clear()
+    assert are_polled() == [True, False, False]
+    assert set(calls) == {"GetEventSourceMapping"}
+    # A message in flight may return.
+    (message,) = splitting.receive(1)
+    aws.instance.jobs.queue(QueueName.ORPHAN_COLLECTION).send("a", group="a")
+    assert are_polled() == [True, True, False]
+    splitting.delete(message.receipt)
+    assert are_polled() == [False, True, False]

@@ -8,7 +8,7 @@ attributes that a request names are what IAM knows of an item.
 from collections.abc import Mapping, Sequence
 
 from sleeper.jobs.spark_platform import PlatformName
-from tests.infra.roles import ACCOUNT, PREFIX, REGION
+from tests.infra.roles import ACCOUNT, PREFIX, REGION, SOURCE_ID
 from tests.policies import Call
 
 _TABLE_ID = "4d3b"
@@ -129,6 +129,12 @@ CAPABILITIES: Mapping[str, Sequence[Call]] = {
     "stage rows of adapters": _put("bulk-import", "staged/a.parquet"),
     "delete dead letters": [
         Call("sqs:DeleteMessage", _queue("transaction-commits-dead-letters.fifo"))
+    ],
+    "switch polls": [
+        Call(
+            "lambda:UpdateEventSourceMapping",
+            f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{SOURCE_ID}",
+        )
     ],
     "protect tables": [Call("dynamodb:UpdateTable", _table("transaction-log"))],
     "empty buckets": _delete("athena-spill", "a") + _delete("bulk-export-results", "a"),

@@ -241,7 +241,10 @@ ROLES: Mapping[str, RoleDescription] = {
         "empties buckets of results, which are deleted with the stack",
         {"delete results of queries", "delete runs of bulk imports", "empty buckets"},
     ),
-    "Watch/WatchRole": RoleDescription("counts messages, and finds what fails or is overdue"),
+    "Watch/WatchRole": RoleDescription(
+        "counts messages, switches the polls of their queues, and finds what fails or is overdue",
+        {"switch polls"},
+    ),
     "WebSocketQuery/HandleRole": RoleDescription(
         "takes queries over the WebSocket", {"send queries"}
     ),

@@ -16,7 +16,11 @@ from tests.policies import Call, Statement, allows
 ACCOUNT, REGION = "123456789012", "eu-west-2"
 _PSEUDO = {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT}
 _INSTANCES = re.compile(r"sleeper-(Example|Lake\.1|lake-1|lake\.1)-")
+# The parameter of a nested stack that has the id of an event source of another one.
+_SOURCE = re.compile(r"Source[0-9A-F]{8}Ref$")
 PREFIX = "sleeper-example-"
+SOURCE_ID = "a-source"
+"""The id of every event source."""
 
 
 @dataclass(slots=True)
@@ -108,6 +112,8 @@ def literal(value: Any) -> str:
             return _INSTANCES.sub(PREFIX, value)
         case {"Ref": str(name)} if name in _PSEUDO:
             return _PSEUDO[name]
+        case {"Ref": str(name)} if _SOURCE.search(name):
+            return SOURCE_ID
         case {"Fn::Join": [str(separator), list(parts)]}:
             return _INSTANCES.sub(PREFIX, separator.join(map(literal, parts)))
     return json.dumps(value)

@@ -245,7 +245,8 @@ def _sources_of_images(client: Any) -> list[tuple[str, Mapping[str, Any]]]:
                 name = function["FunctionName"]
                 listing = client.list_event_source_mappings(FunctionName=name)
                 for source in listing["EventSourceMappings"]:
-                    client.update_event_source_mapping(UUID=source["UUID"], Enabled=False)
+                    if ":sqs:" not in source["EventSourceArn"]:
+                        client.update_event_source_mapping(UUID=source["UUID"], Enabled=False)
                     results.append((name, source))
     return results
 

@@ -117,6 +117,7 @@ UNUSED: tuple[tuple[str, str, str, str], ...] = (
     ("Stash/AdvanceRole", "s3:DeleteObject", "*stashes/*", "old stashes are pruned"),
     ("Stash/TaskRole", "dynamodb:Query", "table/holds", "a collection since the stash began"),
     ("Stash/TaskRole", "dynamodb:PutItem", "table/job-tracker", "a rejected message"),
+    ("Watch/WatchRole", "lambda:*", "*", "polls are switched if the watch finds a change"),
     ("*/StopRole", "*", "*", "no machine runs when the stack is deleted"),
     ("Storage/EmptierRole", "*", "*", "no bucket has results when the stack is deleted"),
     ("Watch/WatchRole", "*", "*", "most of it is read in the first minutes of an hour"),

@@ -80,6 +80,8 @@ SHAPE = (
     "compaction-job-creation",
     "start-tasks-compaction",
     "garbage-collection",
+    # It switches the polls of their queues on.
+    "watch-instance",
 )
 # What clients send: integers as INT64, columns in an order of their own.
 UPLOADED = pa.schema(

@@ -16,6 +16,7 @@ from typing import Any
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import translate_errors
 from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueCounts, QueueName
 from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.reports.metric import Metric
 from sleeper.reports.problem import Problem, ProblemState
@@ -87,11 +88,17 @@ _ERRORS_OF_ACCOUNT = _Series("Errors", "", "", "Sum", _HOUR_SECONDS)
 _Values = Mapping[_Series, Sequence[tuple[datetime, float]]]
 
 
-def watch_queues(instance: Instance, now_ms: int) -> dict[str, int]:
+def count_queues(instance: Instance) -> dict[QueueName, QueueCounts]:
+    """Returns the numbers of messages of all queues."""
+    return {queue: instance.jobs.queue(queue).counts() for queue in instance.jobs.queues}
+
+
+def watch_queues(
+    instance: Instance, queues: Mapping[QueueName, QueueCounts], now_ms: int
+) -> dict[str, int]:
     """Returns the number of dead letters, and the age of the oldest message of all queues."""
     dead, waiting = 0, []
-    for queue in instance.jobs.queues:
-        counts = instance.jobs.queue(queue).counts()
+    for queue, counts in queues.items():
         if counts.dead:
             logger.warning("queue %s has %d dead letters", queue.value, counts.dead)
             dead += counts.dead

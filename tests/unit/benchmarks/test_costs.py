@@ -178,12 +178,14 @@ def test_the_parts_of_an_idle_instance_are_counted_in_its_templates() -> None:
         arn = {"Fn::GetAtt": [function, "Arn"]}
         return resource("AWS::Events::Rule", ScheduleExpression=expression, Targets=[{"Arn": arn}])
 
-    def source(arn: Any) -> dict[str, Any]:
-        return resource("AWS::Lambda::EventSourceMapping", EventSourceArn=arn)
+    def source(arn: Any, function: str = "Start01234567") -> dict[str, Any]:
+        name = {"Ref": function}
+        return resource("AWS::Lambda::EventSourceMapping", EventSourceArn=arn, FunctionName=name)
 
     watched = {"functions": {"a": 5, "b": 0}, "throttled": ["b"], "tables": ["log"]}
     values = {"SLEEPER_WATCHED": json.dumps(watched), "SLEEPER_WATCH_MINUTES": "10"}
-    variables = {"Variables": values}
+    on_demand = [{"Ref": "OutputsCollect01234567Ref"}, ", ", {"Ref": "OutputsRarely01234567Ref"}]
+    variables = {"Variables": {**values, "SLEEPER_SOURCES": {"Fn::Join": ["", on_demand]}}}
     template = {
         "Resources": {
             "FilesFanOut01234567": resource("AWS::Lambda::Function", MemorySize=1024),
@@ -194,9 +196,10 @@ def test_the_parts_of_an_idle_instance_are_counted_in_its_templates() -> None:
             "Queue": resource("AWS::SQS::Queue", FifoQueue=True, RedrivePolicy={}),
             "OtherQueue": resource("AWS::SQS::Queue"),
             "DeadLetters": resource("AWS::SQS::Queue"),
-            "Collect": source({"Fn::GetAtt": ["Queue", "Arn"]}),
-            "Split": source({"Fn::GetAtt": ["OtherQueue", "Arn"]}),
-            "Stream": source({"Ref": "the stream"}),
+            "Collect89ABCDEF": source({"Fn::GetAtt": ["Queue", "Arn"]}, "FilesHandler89ABCDEF"),
+            "Rarely89ABCDEF": source({"Fn::GetAtt": ["OtherQueue", "Arn"]}, "Split01234567"),
+            "Split89ABCDEF": source({"Fn::GetAtt": ["OtherQueue", "Arn"]}),
+            "Stream89ABCDEF": source({"Ref": "the stream"}),
             "EachMinute": rule("Start01234567", "rate(1 minute)"),
             "EachHour": rule("FilesFanOut01234567", "rate(1 hour)"),
             "Alarm": resource("AWS::CloudWatch::Alarm"),
@@ -212,7 +215,9 @@ def test_the_parts_of_an_idle_instance_are_counted_in_its_templates() -> None:
     assert parts.schedules == Runs(minutes + hours, pytest.approx(0.1 * (minutes / 2 + hours)))
     # The fan-out starts a function for the table.
     assert parts.table == Runs(hours, pytest.approx(0.1 * hours * 2))
-    assert parts.polls_month == parts.fifo_polls_month == 15 * minutes
+    # One queue without messages is not polled, and another one for 10 minutes of each hour.
+    assert parts.polls_month == 15 * minutes
+    assert parts.fifo_polls_month == pytest.approx(15 * minutes / 6)
     assert parts.metrics_month == hours * (1 + 3 + 1)
     assert parts.counts_month == 6 * hours * 2
     assert (parts.alarm_metrics, parts.endpoint_zones) == (3, 2)
