@@ -16,6 +16,8 @@ from sleeper.properties.deployed import (
     INGEST_BY_QUEUE_ROLE,
     INGEST_DIRECT_ROLE,
     QUERY_ROLE,
+    SCHEDULE_ALARMS,
+    SCHEDULE_RULES,
 )
 from sleeper.properties.instance import QUERY_RESULTS_SHARED, OptionalStack
 from stacks.constructs.permissions import (
@@ -50,7 +52,7 @@ _INGEST_QUEUES = ("ingest", "ingest_batcher")
 
 
 class ClientRolesStack(cdk.NestedStack):
-    """Created after the stacks with queues, because the roles may send to existing queues.
+    """Created after the stacks with queues and schedules, because the roles may use existing ones.
 
     `websocket_id` is the id of the API of the WebSocket.
     """
@@ -139,4 +141,22 @@ def _administer(deployment: Deployment) -> list[Permission]:
         send(deployment, *(queue.key for queue in deployment.queues)),
         count_all(deployment),
         redrive_dead_letters(deployment),
+        *_pause(deployment),
+    ]
+
+
+def _pause(deployment: Deployment) -> list[Permission]:
+    """Allows `sleeper pause` and `resume` to switch schedules, and the alarms on them."""
+    rules, alarms = (
+        deployment.deployed[each.name].split(",") for each in (SCHEDULE_RULES, SCHEDULE_ALARMS)
+    )
+    return [
+        Permission(
+            ("events:EnableRule", "events:DisableRule"),
+            [deployment.arn("events", f"rule/{name}") for name in rules],
+        ),
+        Permission(
+            ("cloudwatch:EnableAlarmActions", "cloudwatch:DisableAlarmActions"),
+            [deployment.arn("cloudwatch", f"alarm:{name}") for name in alarms],
+        ),
     ]

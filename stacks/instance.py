@@ -119,8 +119,11 @@ class SleeperInstance(cdk.Stack):
         websocket_id = self._add_queries(deployment, storage.emptier)
         context = StackContext(deployment, alarms, storage.emptier, network, log_stream)
         self._add_systems(context, starts_tasks=False)
-        self._add_clients(deployment, websocket_id)
+        if deployment.has(OptionalStack.REST_API):
+            HttpApiStack(self, "HttpApi", deployment=deployment)
         WatchStack(self, "Watch", deployment=deployment, alarms=alarms)
+        # It names all queues, schedules and alarms.
+        ClientRolesStack(self, "ClientRoles", deployment=deployment, websocket_id=websocket_id)
         self._complete(context, folder)
         for key, value in _tags(properties):
             cdk.Tags.of(self).add(key, value)
@@ -190,12 +193,6 @@ class SleeperInstance(cdk.Stack):
         return WebSocketQueryStack(
             self, "WebSocketQuery", deployment=deployment, senders=senders
         ).api_id
-
-    def _add_clients(self, deployment: Deployment, websocket_id: str | None) -> None:
-        """Adds what names all queues, after the stacks that have them."""
-        if deployment.has(OptionalStack.REST_API):
-            HttpApiStack(self, "HttpApi", deployment=deployment)
-        ClientRolesStack(self, "ClientRoles", deployment=deployment, websocket_id=websocket_id)
 
     def _add_systems(self, context: StackContext, *, starts_tasks: bool) -> list[SystemStack]:
         """Returns the added stacks of systems that do, or do not, start tasks."""

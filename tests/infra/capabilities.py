@@ -136,6 +136,22 @@ CAPABILITIES: Mapping[str, Sequence[Call]] = {
             f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{SOURCE_ID}",
         )
     ],
+    "pause schedules": [
+        *(
+            Call(
+                f"events:{action}Rule",
+                f"arn:aws:events:{REGION}:{ACCOUNT}:rule/{PREFIX}start-tasks-ingest",
+            )
+            for action in ("Enable", "Disable")
+        ),
+        *(
+            Call(
+                f"cloudwatch:{action}AlarmActions",
+                f"arn:aws:cloudwatch:{REGION}:{ACCOUNT}:alarm:{PREFIX}watch-stopped",
+            )
+            for action in ("Enable", "Disable")
+        ),
+    ],
     "protect tables": [Call("dynamodb:UpdateTable", _table("transaction-log"))],
     "empty buckets": _delete("athena-spill", "a") + _delete("bulk-export-results", "a"),
     "read secrets": [

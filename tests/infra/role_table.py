@@ -83,6 +83,7 @@ ROLES: Mapping[str, RoleDescription] = {
             "delete dead letters",
             "delete rows by message",
             "mark due adapters",
+            "pause schedules",
             "read secrets",
             "send ingest jobs",
             "send queries",

@@ -23,7 +23,7 @@ from tests.servers.ministack import ACCOUNT, Ministack
 from tests.system.aws_user import AwsUser
 from tests.system.deployed import define_table, deploy, stopwatch, synthesise
 from tests.system.launcher import Launcher, call, launcher
-from tests.system.roles import acting_as, find_refusals
+from tests.system.roles import find_refusals
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -145,8 +145,7 @@ def test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_stas
         assert pq.read_table(tmp_path / "orders.parquet").equals(user.rows("copy", tmp_path))
         step("copied")
         check_stashes(user, running, tmp_path)
-        with acting_as(emulator_environment):
-            assert "start-adapters" in user.sleeper("pause").stdout
+        assert "start-adapters" in user.sleeper("pause").stdout
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
         step("stashed")

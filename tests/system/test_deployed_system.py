@@ -26,7 +26,7 @@ from tests.system.deployed import (
     synthesise,
 )
 from tests.system.launcher import Launcher, launcher
-from tests.system.roles import acting_as, find_refusals
+from tests.system.roles import find_refusals
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -167,7 +167,7 @@ def test_a_deployed_instance_ingests_splits_and_compacts(
         step("killed")
         check_maintenance(user, message, tmp_path)
         step("in shape")
-        message = check_paused_schedules(user, running, message, emulator_environment)
+        message = check_paused_schedules(user, running, message)
         step("dead letters")
         check_snapshots(user, message)
         step("trimmed")
@@ -328,14 +328,10 @@ def check_maintenance(user: AwsUser, tables: list[pa.Table], folder: Path) -> No
 
 
 def check_paused_schedules(
-    user: AwsUser, running: Launcher, tables: list[pa.Table], account: dict[str, str]
+    user: AwsUser, running: Launcher, tables: list[pa.Table]
 ) -> list[pa.Table]:
-    """No task starts while schedules are paused; a command redrives the dead letters.
-
-    The instance's roles cannot pause schedules, so the account does.
-    """
-    with acting_as(account):
-        paused = user.sleeper("pause").stdout.splitlines()
+    """No task starts while schedules are paused; a command redrives the dead letters."""
+    paused = user.sleeper("pause").stdout.splitlines()
     assert f"{user.prefix}-start-tasks-ingest" in paused
     user.until(lambda: running.running == 0, "tasks end")
     more = events(5_000_000, 1000)
@@ -353,8 +349,7 @@ def check_paused_schedules(
         "returned 1 dead letter to queue ingest"
         in user.sleeper("dead-letters", "redrive", "ingest").stderr
     )
-    with acting_as(account):
-        assert user.sleeper("resume").stdout.splitlines() == paused
+    assert user.sleeper("resume").stdout.splitlines() == paused
     result = "the dead letter is in"
     user.until(lambda: user.jobs().get(message_id, {}).get("state") == "committed", result, *INGEST)
     return [*tables, more]
