@@ -147,6 +147,7 @@ requirements: install ## Pin the dependencies of pyproject.toml, with their hash
 	@$(call quietly,$(compile) --group deploy -o requirements.txt)
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
 	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
+	@$(call quietly,$(pins) --group engines -o requirements-engines.txt)
 	@$(call quietly,$(pins) --group lambdas -c requirements-dev.txt -o lambdas/requirements.txt)
 	@$(call quietly,$(compile) --extra adjunct --extra aws --extra kafka --extra postgresql --extra redis --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
 	@$(call quietly,$(compile) --extra adjunct --extra aws --extra spark --group lambdas --no-emit-package pyspark \
@@ -167,7 +168,7 @@ clean: ## Delete .venv, caches, and the folders of the demo and the benchmarks
 	@touch $@
 
 .venv/.installed: .venv/.created tools/fill-venv requirements-dev.txt requirements-servers.txt \
-		pyproject.toml
+		requirements-engines.txt pyproject.toml
 	@tools/fill-venv .venv
 	@touch $@
 

@@ -19,6 +19,7 @@ _MODULES = (
     "sleeper.bulk_export.system",
     "sleeper.adapters.system",
     "sleeper.stash.system",
+    "sleeper.iceberg.system",
     "sleeper.export_queue.system",
     "sleeper.adjunct.system",
 )

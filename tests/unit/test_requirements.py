@@ -21,7 +21,9 @@ FILES = {
     "containers/requirements.txt": RUNTIME + LAMBDAS,
     "containers/bulk_import/requirements.txt": RUNTIME + LAMBDAS + ["pandas>=2.2,<3"],
     "requirements-servers.txt": GROUPS["servers"],
+    "requirements-engines.txt": GROUPS["engines"],
 }
+_APART = {"requirements-servers.txt", "requirements-engines.txt"}
 
 
 def test_extras_bring_any_spark_or_none() -> None:
@@ -57,9 +59,9 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows(name: str) -> No
         )
 
 
-# The emulator's environment is its own.
+# The environments of the emulator and of other engines are their own.
 @pytest.mark.generated
-@pytest.mark.parametrize("name", sorted(FILES.keys() - {"requirements-servers.txt"}))
+@pytest.mark.parametrize("name", sorted(FILES.keys() - _APART))
 def test_development_pins_repeat_all_others(name: str) -> None:
     assert set(map(str, _pins(name))) <= set(map(str, _pins("requirements-dev.txt")))
 

@@ -9,10 +9,15 @@ if TYPE_CHECKING:
     from sleeper.adapters.methods import InstanceAdapters
     from sleeper.adjunct.methods import InstanceAdjunctStores
     from sleeper.export_queue.methods import InstanceExportQueues
+    from sleeper.iceberg.methods import InstanceIceberg
     from sleeper.stash.methods import InstanceStashes
 
     class SystemMethods(
-        InstanceAdapters, InstanceStashes, InstanceExportQueues, InstanceAdjunctStores
+        InstanceAdapters,
+        InstanceStashes,
+        InstanceIceberg,
+        InstanceExportQueues,
+        InstanceAdjunctStores,
     ):
         """The methods of `Instance` that systems add."""
 

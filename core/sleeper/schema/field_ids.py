@@ -1,8 +1,8 @@
-"""The ids of elements of lists, and of keys and values of maps, as Parquet and Iceberg use them.
+"""The ids of elements of lists, and of keys and values of maps, in data files.
 
-Iceberg wants the ids of a schema to differ, those of elements included, and never to be used
-again. The id of a field already is so. The ids of its elements follow from it, so they hold for
-every table and file without being stored.
+Engines that read files by ids want those of a schema to differ, elements included, and none to be
+used again. The id of a field already is so. The ids of its elements follow from it, so they hold
+for every table and file without being stored.
 """
 
 _FIRST_ELEMENT_ID = 1_000_000

@@ -42,6 +42,7 @@ _GENERAL = {
         "core/sleeper/systems.py",
         "core/sleeper/workers/run_status.py",
     },
+    "iceberg": {"core/sleeper/api/system_methods.py", "core/sleeper/systems.py"},
     "adapters": {
         "core/sleeper/api/system_methods.py",
         "core/sleeper/backup/manifest.py",

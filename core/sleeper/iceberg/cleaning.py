@@ -1,0 +1,40 @@
+"""Deletes what no snapshot of a location needs: old metadata, manifests and delete files."""
+
+from collections.abc import Iterator
+
+from sleeper.iceberg.location import DELETES, METADATA, Location, metadata_path
+from sleeper.iceberg.manifests import Content
+from sleeper.iceberg.metadata import Metadata, snapshots_of
+
+_HOUR_MS = 3_600_000
+
+
+def clean(location: Location, version: int, metadata: Metadata, now_ms: int) -> int:
+    """Deletes old objects that this version of the metadata does not need. Returns their number.
+
+    Younger ones than an hour stay: readers may have older metadata, and publishers write objects
+    before the metadata that names them.
+    """
+    needed = {metadata_path(version), *map(location.path_of, _needed_urls(location, metadata))}
+    old = [
+        each.path
+        for folder in (METADATA, DELETES)
+        for each in location.root.list_objects(folder)
+        if each.path not in needed and now_ms - each.modified_ms > _HOUR_MS
+    ]
+    unneeded = [path for path in old if path.endswith((".avro", ".parquet", ".metadata.json"))]
+    location.root.delete(unneeded)
+    return len(unneeded)
+
+
+def _needed_urls(location: Location, metadata: Metadata) -> Iterator[str]:
+    seen: set[str] = set()
+    for snapshot in snapshots_of(metadata):
+        yield snapshot["manifest-list"]
+        for manifest in location.read_list(snapshot["manifest-list"]):
+            if manifest.url in seen:
+                continue
+            seen.add(manifest.url)
+            yield manifest.url
+            if manifest.content is Content.DELETES:
+                yield from (entry.path for entry in location.read_manifest(manifest))

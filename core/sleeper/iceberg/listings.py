@@ -1,0 +1,21 @@
+"""The listing of a published version."""
+
+from sleeper.iceberg.publish import Published
+from sleeper.reports.output import Column, ColumnKind, Listing
+
+_COLUMNS = (
+    Column("snapshot", "Snapshot", ColumnKind.COUNT, lambda each: each.number),
+    Column("versionAt", "Transaction at", ColumnKind.TIME, lambda each: each.time_ms),
+    Column("rows", "Rows", ColumnKind.COUNT),
+    Column("files", "Files", ColumnKind.COUNT),
+    Column("deleteFiles", "Delete files", ColumnKind.COUNT, lambda each: each.delete_files),
+    Column("snapshots", "Snapshots", ColumnKind.COUNT),
+    Column("metadata", "Metadata", value=lambda each: each.metadata_url),
+)
+
+
+def list_published(name: str, published: Published) -> Listing:
+    """Returns the published version of a table."""
+    done = "published" if published.is_new else "is published already"
+    summary = f"table {name} {done}: {published.metadata_url}"
+    return Listing.describe("published", summary, _COLUMNS, [published])

@@ -1,0 +1,141 @@
+"""The location of a published table: metadata in versions, manifests and delete files.
+
+Version n of the metadata is `metadata/v<n>.metadata.json`, and `metadata/version-hint.text` has the
+newest n, as Iceberg's tables in a file system do. A version is created once, so of two publishers
+one is refused.
+"""
+
+import json
+from dataclasses import dataclass, field
+
+from sleeper.errors import ConflictError, DataError, NotFoundError
+from sleeper.iceberg.manifests import (
+    Content,
+    Entry,
+    Manifest,
+    decode_list,
+    decode_manifest,
+    encode_list,
+    encode_manifest,
+    list_name,
+    make_manifest,
+    manifest_name,
+)
+from sleeper.iceberg.metadata import Metadata
+from sleeper.schema.model import Schema
+from sleeper.storage.location import DataRoot
+
+METADATA = "metadata"
+DELETES = "deletes"
+_HINT = f"{METADATA}/version-hint.text"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder or bucket prefix with the metadata of one table."""
+
+    root: DataRoot
+    unsynced: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """The URL of the location."""
+        return url_of(self.root, "")
+
+    def metadata_url(self, version: int) -> str:
+        """Returns the URL of a version of the metadata."""
+        return url_of(self.root, metadata_path(version))
+
+    def read(self) -> tuple[int, Metadata | None]:
+        """Returns the newest version of the metadata, and its content: 0 and None without one."""
+        version = self._hint()
+        content = self._read_version(version)
+        # A publisher may have died before it wrote the hint.
+        while (following := self._read_version(version + 1)) is not None:
+            version, content = version + 1, following
+        return (version, content) if content is not None else (0, None)
+
+    def _hint(self) -> int:
+        try:
+            text = self.root.read(_HINT)
+        except NotFoundError:
+            return 0
+        try:
+            return int(text)
+        except ValueError:
+            url = url_of(self.root, _HINT)
+            raise DataError(f"{url} is damaged: {text[:20]!r} (expected a number)") from None
+
+    def _read_version(self, version: int) -> Metadata | None:
+        try:
+            content = self.root.read(metadata_path(version))
+        except NotFoundError:
+            return None
+        try:
+            metadata: Metadata = json.loads(content)
+        except ValueError as error:
+            raise DataError(f"{self.metadata_url(version)} is damaged: {error}") from error
+        return metadata
+
+    def write(self, version: int, metadata: Metadata) -> None:
+        """Creates a version of the metadata. ConflictError if another publisher did."""
+        self.root.sync(self.unsynced)
+        self.unsynced.clear()
+        content = json.dumps(metadata, separators=(",", ":")).encode()
+        if not self.root.create(metadata_path(version), content):
+            raise ConflictError(f"{self.metadata_url(version)} exists: another process publishes")
+        self.root.put(_HINT, str(version).encode())
+
+    def read_list(self, url: str) -> list[Manifest]:
+        """Returns the manifests of a snapshot."""
+        return decode_list(self.root.read(self.path_of(url)))
+
+    def read_manifest(self, manifest: Manifest) -> list[Entry]:
+        """Returns the files of a manifest."""
+        return decode_manifest(self.root.read(self.path_of(manifest.url)))
+
+    def write_manifest(
+        self,
+        entries: list[Entry],
+        content: Content,
+        bucket: tuple[int, int],
+        snapshot: int,
+        parent: int,
+        schema: Schema,
+    ) -> Manifest:
+        """Writes the manifest of a bucket, which is a number and the number of all buckets."""
+        encoded, listed = encode_manifest(entries, content, snapshot, parent, schema)
+        path = f"{METADATA}/{manifest_name(*bucket, content, snapshot)}"
+        self.put(path, encoded)
+        named = {"manifest_path": url_of(self.root, path), "manifest_length": len(encoded)}
+        return make_manifest({**listed, **named})
+
+    def write_list(self, manifests: list[Manifest], snapshot: int, parent: int | None) -> str:
+        """Writes the list of a snapshot's manifests. Returns its URL."""
+        path = f"{METADATA}/{list_name(snapshot)}"
+        self.put(path, encode_list(manifests, snapshot, parent))
+        return url_of(self.root, path)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Writes an object with a new name. It is durable when metadata is written."""
+        with self.root.sink(path, syncs=False) as sink:
+            sink.write(content)
+        self.unsynced.append(path)
+
+    def path_of(self, url: str) -> str:
+        """Returns the path of an object of this location. DataError if the URL is of another."""
+        prefix = f"{self.url}/"
+        if not url.startswith(prefix):
+            raise DataError(f"{url} is not in {self.url}: the location was moved")
+        return url[len(prefix) :]
+
+
+def url_of(root: DataRoot, path: str) -> str:
+    """Returns the URL of an object, for other programs."""
+    url = root.url_of(path).rstrip("/")
+    return url if "://" in url else f"file://{url}"
+
+
+def metadata_path(version: int) -> str:
+    """Returns the path of a version of the metadata in its location."""
+    return f"{METADATA}/v{version}.metadata.json"

@@ -1,0 +1,328 @@
+"""Publishes the newest version of a table.
+
+The metadata that was published before tells the version from which the state knows the changes,
+so a publisher keeps nothing between two of them, and several may take turns.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError
+from sleeper.iceberg.file_rows import Changes, FileRows, all_files, find_changes
+from sleeper.iceberg.hidden_rows import (
+    FILE_PATH_ID,
+    delete_file_name,
+    encode_delete_file,
+    find_hidden,
+    has_signature,
+)
+from sleeper.iceberg.key_bounds import lower_bound, upper_bound
+from sleeper.iceberg.location import DELETES, Location, url_of
+from sleeper.iceberg.manifests import (
+    Content,
+    Entry,
+    Manifest,
+    bucket_of,
+    choose_buckets,
+)
+from sleeper.iceberg.metadata import (
+    Metadata,
+    SnapshotContent,
+    current_number,
+    current_snapshot,
+    make_metadata,
+    snapshots_of,
+    table_id_of,
+)
+from sleeper.iceberg.publishable import check_publishable
+from sleeper.iceberg.schemas import SORT_ORDER_ID
+from sleeper.instance import OpenTable
+from sleeper.query.hold import take_shared_hold
+from sleeper.retries import Backoff, retry
+from sleeper.schema.model import Schema
+from sleeper.statestore.reading.table_state import TableState
+
+_RETRIES = Backoff(retries=4)
+_OWNER = "iceberg"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published version of a table.
+
+    `metadata_url` names the metadata, and `snapshots` counts the versions that it lists. `files`,
+    `rows`, `delete_files` and `hidden_rows` describe this one; `is_new` means that it was published
+    by this call.
+    """
+
+    number: int
+    time_ms: int
+    location: str
+    metadata_url: str
+    snapshots: int
+    files: int
+    rows: int
+    delete_files: int
+    hidden_rows: int
+    is_new: bool
+    metadata_version: int
+    metadata: Metadata
+
+
+def publish(table: OpenTable, location: Location, hold_seconds: int) -> Published:
+    """Publishes the newest version, unless the one that was published last has the same rows.
+
+    It is held for at least two thirds of the seconds. InvalidRequestError if the table cannot be
+    published, or the location has another table.
+    """
+
+    def attempt() -> Published:
+        store = table.state
+        number = store.newest_number()
+        if store.holds.accepts_writes:
+            take_shared_hold(store, number, hold_seconds, table.instance.clock, _OWNER)
+        with store.reading(number) as state:
+            return _Publication(table, location, state).run()
+
+    return retry(attempt, on=(StateMovedOnError, ConflictError), backoff=_RETRIES)
+
+
+class _Publication:
+    """One publication of the version of a state."""
+
+    def __init__(self, table: OpenTable, location: Location, state: TableState) -> None:
+        check_publishable(table.ref.name, state)
+        self._table = table
+        self._location = location
+        self._state = state
+        self._schema: Schema = state.schema
+        self._root = table.instance.storage.root
+        self._version, self._before = location.read()
+        self._check_same_table()
+        parent = current_number(self._before)
+        if parent is not None and parent > state.version:
+            raise InvalidRequestError(
+                f"{location.url} has version {parent}, which table {table.ref.name!r} has not "
+                f"reached: its newest is {state.version} (expected an empty location)"
+            )
+        self._parent = parent or 0
+
+    def run(self) -> Published:
+        before = self._before
+        changes = self._find_changes()
+        if before is not None and changes is not None and self._is_unchanged(changes):
+            return self._describe(self._version, before, is_new=False)
+        manifests = self._write_manifests(changes)
+        url = self._location.write_list(manifests, self._state.version, current_number(before))
+        version = self._version + 1
+        metadata = make_metadata(
+            before,
+            self._table.ref,
+            self._location.url,
+            self._schema,
+            self._content(manifests, url),
+            self._state.oldest_version,
+            self._table.instance.clock(),
+        )
+        self._location.write(version, metadata)
+        return self._describe(version, metadata, is_new=True)
+
+    def _check_same_table(self) -> None:
+        if self._before is not None and table_id_of(self._before) != self._table.ref.id:
+            raise InvalidRequestError(
+                f"{self._location.url} has another table (expected an empty location, or one to "
+                f"which table {self._table.ref.name!r} was published)"
+            )
+
+    def _find_changes(self) -> Changes | None:
+        """Returns the changes since the last snapshot; None if the state forgot some."""
+        if self._before is None or self._parent < self._state.oldest_version:
+            return None
+        return find_changes(self._state, self._parent)
+
+    def _is_unchanged(self, changes: Changes) -> bool:
+        assert self._before is not None
+        oldest = next(iter(snapshots_of(self._before)))["snapshot-id"]
+        return (
+            not changes.present
+            and not changes.absent
+            and self._before["current-schema-id"] == self._schema.version
+            # Otherwise the metadata lists a version that is no longer readable.
+            and oldest >= self._state.oldest_version
+        )
+
+    def _write_manifests(self, changes: Changes | None) -> list[Manifest]:
+        """Returns the manifests of the version, of which it writes those that differ."""
+        listed = self._listed()
+        buckets = listed[0].buckets if listed else 0
+        files = sum(each.files for each in listed if each.content is Content.DATA)
+        chosen = choose_buckets(max(files, len(changes.present) if changes else 0), buckets)
+        if changes is None or chosen != buckets:
+            present = all_files(self._state)
+            chosen = choose_buckets(len(present), buckets)
+            return self._write_all(present, listed, chosen)
+        return self._write_changed(changes, listed, buckets)
+
+    def _listed(self) -> list[Manifest]:
+        if self._before is None:
+            return []
+        return self._location.read_list(current_snapshot(self._before)["manifest-list"])
+
+    def _write_all(
+        self, present: list[FileRows], listed: list[Manifest], buckets: int
+    ) -> list[Manifest]:
+        """Writes all manifests. Delete files of unchanged rows stay."""
+        hiding = self._read(each for each in listed if each.content is Content.DELETES)
+        by_bucket: dict[int, list[FileRows]] = defaultdict(list)
+        for each in present:
+            by_bucket[bucket_of(self._url(each), buckets)].append(each)
+        result: list[Manifest] = []
+        for bucket, some in by_bucket.items():
+            result += self._write_bucket((bucket, buckets), some, {}, hiding)
+        return result
+
+    def _write_changed(
+        self, changes: Changes, listed: list[Manifest], buckets: int
+    ) -> list[Manifest]:
+        by_bucket: dict[int, list[FileRows]] = defaultdict(list)
+        urls = {url_of(self._root, path) for path in changes.absent}
+        touched = {bucket_of(url, buckets) for url in urls}
+        for each in changes.present:
+            urls.add(self._url(each))
+            by_bucket[bucket_of(self._url(each), buckets)].append(each)
+        touched |= by_bucket.keys()
+        result = [each for each in listed if each.bucket not in touched]
+        for bucket in touched:
+            of_bucket = [each for each in listed if each.bucket == bucket]
+            data, hiding = (
+                self._read(each for each in of_bucket if each.content is content)
+                for content in Content
+            )
+            kept = {url: entry for url, entry in data.items() if url not in urls}
+            result += self._write_bucket((bucket, buckets), by_bucket[bucket], kept, hiding)
+        return result
+
+    def _read(self, manifests: Iterable[Manifest]) -> dict[str, Entry]:
+        """Returns the entries of manifests by the URL of the data file."""
+        read = self._location.read_manifest
+        return {entry.data_path: entry for each in manifests for entry in read(each)}
+
+    def _write_bucket(
+        self,
+        bucket: tuple[int, int],
+        changed: list[FileRows],
+        kept: dict[str, Entry],
+        hiding: dict[str, Entry],
+    ) -> Iterable[Manifest]:
+        """Writes the manifests of a bucket: of the kept data files, and of the changed ones.
+
+        `hiding` has the entries of delete files that may be used again.
+        """
+        data = [*kept.values()]
+        deletes = [hiding[url] for url in kept if url in hiding]
+        for rows in changed:
+            hidden = None if rows.is_whole else self._hide(rows, hiding.get(self._url(rows)))
+            if hidden is None or hidden.rows < rows.file.rows:
+                data.append(self._data_entry(rows))
+                deletes += [] if hidden is None else [hidden]
+        for content, entries in ((Content.DATA, data), (Content.DELETES, deletes)):
+            if entries:
+                yield self._location.write_manifest(
+                    entries, content, bucket, self._state.version, self._parent, self._schema
+                )
+
+    def _hide(self, rows: FileRows, before: Entry | None) -> Entry | None:
+        """Returns the entry of the delete file of a file's rows; None if no row is hidden."""
+        signature = rows.signature
+        if before is not None and has_signature(before.path, signature):
+            return before
+        key_files = self._table.instance.queries.engine().key_files
+        hidden = find_hidden(rows, self._schema, self._root, key_files)
+        url = self._url(rows)
+        content, count = encode_delete_file(url, hidden)
+        if not count:
+            return None
+        path = f"{DELETES}/{delete_file_name(signature)}"
+        if count < rows.file.rows:
+            self._location.put(path, content)
+        bounds = [{"key": FILE_PATH_ID, "value": url.encode()}]
+        return Entry(
+            self._state.version,
+            {
+                "content": 1,
+                "file_path": url_of(self._location.root, path),
+                "file_format": "PARQUET",
+                "partition": {},
+                "record_count": count,
+                "file_size_in_bytes": len(content),
+                "null_value_counts": None,
+                "lower_bounds": bounds,
+                "upper_bounds": bounds,
+                "sort_order_id": None,
+                "referenced_data_file": url,
+            },
+        )
+
+    def _data_entry(self, rows: FileRows) -> Entry:
+        file, keys = rows.file, self._schema.row_keys
+        lower = [(f.id, lower_bound(f, v)) for f, v in zip(keys, file.smallest_key, strict=True)]
+        upper = [(f.id, upper_bound(f, v)) for f, v in zip(keys, file.largest_key, strict=True)]
+        return Entry(
+            rows.added,
+            {
+                "content": 0,
+                "file_path": self._url(rows),
+                "file_format": "PARQUET",
+                "partition": {},
+                "record_count": file.rows,
+                "file_size_in_bytes": file.bytes,
+                "null_value_counts": _entries((field.id, 0) for field in self._schema.keys),
+                "lower_bounds": _entries(lower),
+                "upper_bounds": _entries(each for each in upper if each[1] is not None),
+                "sort_order_id": SORT_ORDER_ID,
+                "referenced_data_file": None,
+            },
+        )
+
+    def _url(self, rows: FileRows) -> str:
+        return url_of(self._root, rows.file.path)
+
+    def _content(self, manifests: list[Manifest], url: str) -> SnapshotContent:
+        data, deletes = (
+            [each for each in manifests if each.content is content] for content in Content
+        )
+        hidden = sum(each.rows for each in deletes)
+        return SnapshotContent(
+            self._state.version,
+            self._state.version_time_ms,
+            url,
+            sum(each.files for each in data),
+            sum(each.rows for each in data),
+            sum(each.files for each in deletes),
+            hidden,
+        )
+
+    def _describe(self, version: int, metadata: Metadata, is_new: bool) -> Published:
+        snapshot = current_snapshot(metadata)
+        summary = snapshot["summary"]
+        return Published(
+            snapshot["snapshot-id"],
+            snapshot["timestamp-ms"],
+            self._location.url,
+            self._location.metadata_url(version),
+            len(list(snapshots_of(metadata))),
+            int(summary["total-data-files"]),
+            int(summary["total-records"]) - int(summary["total-position-deletes"]),
+            int(summary["total-delete-files"]),
+            int(summary["total-position-deletes"]),
+            is_new,
+            version,
+            metadata,
+        )
+
+
+def _entries(values: Iterable[tuple[int, Any]]) -> list[dict[str, Any]]:
+    """Returns the entries of a map of Iceberg by field id."""
+    return [{"key": key, "value": value} for key, value in values]

@@ -1,0 +1,45 @@
+"""Which tables can be published: those whose rows are rows of their files, as they are stored."""
+
+from sleeper.errors import InvalidRequestError
+from sleeper.iceberg.file_rows import schema_versions
+from sleeper.iceberg.schemas import schema_to_iceberg
+from sleeper.statestore.reading.table_state import TableState
+
+
+def check_publishable(name: str, state: TableState) -> None:
+    """Raises InvalidRequestError if rows of the table are made when they are read."""
+    processing = state.processing
+    reasons = {
+        "shows the newest row of each key": state.schema.latest is not None,
+        "has filters": bool(processing.filters),
+        "has aggregations": bool(processing.aggregations),
+        "has an iterator": processing.iterator is not None,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise InvalidRequestError(
+                f"table {name!r} {reason}, so its rows are not those of its files, which readers "
+                "of Iceberg see (expected a table without)"
+            )
+    if state.is_snapshot_table:
+        state.check_has_rows()
+    schema_to_iceberg(state.schema)
+    _check_defaults(name, state)
+
+
+def _check_defaults(name: str, state: TableState) -> None:
+    """Raises InvalidRequestError if files lack a field with a default.
+
+    Readers of Iceberg's format version 2 see null there.
+    """
+    schema = state.schema
+    if all(field.default is None for field in schema.fields):
+        return
+    for version in schema_versions(state) - {schema.version}:
+        stored = {field.id for field in schema.at(version).fields}
+        for field in schema.fields:
+            if field.default is not None and field.id not in stored:
+                raise InvalidRequestError(
+                    f"table {name!r} has files without the field {field.name!r}, whose default "
+                    "readers of Iceberg do not know (expected files that compactions wrote since)"
+                )

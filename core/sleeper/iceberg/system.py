@@ -1,0 +1,18 @@
+"""What tables for readers of Apache Iceberg add to the product."""
+
+from sleeper.system import Command, Operation, System
+
+SYSTEM = System(
+    name="iceberg",
+    properties="sleeper.iceberg.properties",
+    commands=(
+        Command(
+            "iceberg",
+            "sleeper.iceberg.commands:iceberg",
+            "Publish tables for engines that read Apache Iceberg.",
+            after="stash",
+        ),
+    ),
+    methods="sleeper.iceberg.methods:InstanceIceberg",
+    operations=(Operation("sleeper.iceberg.automatic:publish_due"),),
+)

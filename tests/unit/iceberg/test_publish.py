@@ -1,0 +1,270 @@
+"""Publications: what is refused, written, kept and deleted."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sleeper
+from sleeper.errors import InvalidRequestError
+from sleeper.iceberg import publish as publication
+from sleeper.iceberg.automatic import publish_due
+from sleeper.iceberg.cleaning import clean
+from sleeper.iceberg.file_rows import all_files
+from sleeper.iceberg.location import Location
+from sleeper.iceberg.publish import Published
+from sleeper.iceberg.service import open_location
+from sleeper.instance import Instance as Ports
+from sleeper.opening import open_instance
+from sleeper.storage.location import open_root
+from tests.engines import ENGINES, Readers, count_rows
+from tests.older_formats import write_file_of_fields, write_file_of_release_0_2
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "id", "type": "LongType"}],
+    "valueFields": [
+        {"name": "v", "type": "StringType"},
+        {"name": "tags", "type": {"ListType": {"elementType": "StringType"}}},
+        {"name": "counts", "type": {"MapType": {"keyType": "StringType", "valueType": "LongType"}}},
+    ],
+}
+DAY_SECONDS = 24 * 3600
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Any:
+    with sleeper.create_instance(tmp_path / "instance") as opened:
+        yield opened
+
+
+@pytest.fixture
+def ports(instance: sleeper.Instance, tmp_path: Path) -> Any:
+    opened = open_instance(str(tmp_path / "instance"))
+    yield opened
+    opened.close()
+
+
+def create(instance: sleeper.Instance, split_points: list[Any] | None = None, **set_: str) -> Any:
+    properties = {f"sleeper.table.{name.replace('__', '.')}": v for name, v in set_.items()}
+    return instance.create_table(
+        "t", json.dumps(SCHEMA), split_points=split_points or [], properties=properties
+    )
+
+
+def rows(*ids: int) -> list[dict[str, Any]]:
+    return [{"id": i, "v": f"v{i}", "tags": ["a"], "counts": {"x": i}} for i in ids]
+
+
+def located(published: Published) -> Location:
+    return Location(open_root(published.location.removeprefix("file://")))
+
+
+def manifests(published: Published) -> set[str]:
+    (current,) = (
+        each for each in published.metadata["snapshots"] if each["snapshot-id"] == published.number
+    )
+    return {each.url for each in located(published).read_list(current["manifest-list"])}
+
+
+def test_a_version_without_other_rows_is_not_published_again(instance: sleeper.Instance) -> None:
+    table = create(instance)
+    first = instance.publish_iceberg("t")
+    assert (first.is_new, first.rows, first.files) == (True, 0, 0)
+    table.ingest(rows(1, 2))
+    second = instance.publish_iceberg("t")
+    assert (second.number, second.rows, second.snapshots) == (table.version, 2, 2)
+    table.set_properties({"sleeper.table.gc.delay.minutes": "1"})
+    assert not instance.publish_iceberg("t").is_new
+
+
+def test_a_commit_replaces_few_manifests(instance: sleeper.Instance) -> None:
+    table = create(instance)
+    for number in range(20):
+        table.ingest(rows(number))
+    before = manifests(instance.publish_iceberg("t"))
+    table.ingest(rows(100))
+    after = manifests(instance.publish_iceberg("t"))
+    assert len(before) > 2
+    assert len(after - before) == 1
+
+
+def test_delete_files_of_unchanged_rows_stay(
+    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(instance, [10])
+    table.ingest(rows(1, 2, 20))
+    table.delete(keys=[[1]])
+    first = instance.publish_iceberg("t")
+    assert (first.delete_files, first.hidden_rows, first.rows) == (1, 1, 2)
+    monkeypatch.setattr(publication, "encode_delete_file", None)
+    table.ingest(rows(3))
+    second = instance.publish_iceberg("t")
+    assert (second.delete_files, second.hidden_rows, second.rows) == (1, 1, 3)
+    # As if the state had forgotten the changes: everything is written again.
+    monkeypatch.setattr(publication, "find_changes", lambda *_: None)
+    table.ingest(rows(4))
+    third = instance.publish_iceberg("t")
+    assert (third.delete_files, third.hidden_rows, third.rows) == (1, 1, 4)
+
+
+def test_files_whose_rows_are_all_deleted_are_left_out(instance: sleeper.Instance) -> None:
+    table = create(instance)
+    table.ingest(rows(1, 2))
+    table.ingest(rows(50))
+    table.delete(ranges=[(0, 10)])
+    published = instance.publish_iceberg("t")
+    assert (published.files, published.delete_files, published.rows) == (1, 0, 1)
+    table.delete(keys=[[50]])
+    published = instance.publish_iceberg("t")
+    assert (published.files, published.delete_files, published.rows) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"rows": "latest"}, "shows the newest row of each key"),
+        ({"filters": "ageOff(id,1000)"}, "has filters"),
+        ({"aggregations": "max(v)"}, "has aggregations"),
+    ],
+)
+def test_tables_that_make_rows_are_refused(
+    instance: sleeper.Instance, properties: dict[str, str], reason: str
+) -> None:
+    schema = {**SCHEMA, "valueFields": SCHEMA["valueFields"][:1]}
+    named = {f"sleeper.table.{name}": value for name, value in properties.items()}
+    instance.create_table("t", json.dumps(schema), properties=named)
+    with pytest.raises(InvalidRequestError, match=f"table 't' {reason}"):
+        instance.publish_iceberg("t")
+
+
+def test_a_location_has_one_table(instance: sleeper.Instance, tmp_path: Path) -> None:
+    create(instance)
+    instance.create_table("other", json.dumps(SCHEMA))
+    instance.publish_iceberg("t", tmp_path / "published")
+    with pytest.raises(InvalidRequestError, match="has another table"):
+        instance.publish_iceberg("other", tmp_path / "published")
+
+
+def test_files_that_lack_a_field_with_a_default_must_be_compacted(
+    instance: sleeper.Instance,
+) -> None:
+    table = create(instance)
+    table.ingest(rows(1))
+    table.ingest(rows(2))
+    table.add_field("n", "LongType", default=7)
+    with pytest.raises(InvalidRequestError, match="without the field 'n', whose default"):
+        instance.publish_iceberg("t")
+    table.compact(full=True)
+    instance.run_until_idle()
+    assert instance.publish_iceberg("t").rows == 2
+
+
+def test_published_versions_are_held_and_expire_with_the_horizon(
+    instance: sleeper.Instance, ports: Ports
+) -> None:
+    table = create(instance, gc__delay__minutes="0", iceberg__hold__seconds="60")
+    for number in range(2):
+        table.ingest(rows(number))
+    held = instance.publish_iceberg("t")
+    (hold,) = ports.table("t").state.holds.unexpired()
+    assert (hold.owner, hold.version) == ("iceberg", held.number)
+    table.compact(full=True)
+    instance.run_until_idle()
+    assert table.gc().files == 0
+    assert instance.publish_iceberg("t").snapshots == 2
+    ports.table("t").state.holds.release([hold.id])
+    assert table.gc().files == 2
+    after = instance.publish_iceberg("t")
+    numbers = [each["snapshot-id"] for each in after.metadata["snapshots"]]
+    assert held.number not in numbers
+    assert numbers[-1] == after.number
+
+
+def test_what_no_snapshot_needs_is_deleted(instance: sleeper.Instance) -> None:
+    table = create(instance)
+    table.ingest(rows(1, 2))
+    instance.publish_iceberg("t")
+    table.delete(keys=[[1]])
+    last = instance.publish_iceberg("t")
+    location = located(last)
+    old = {**last.metadata, "snapshots": [last.metadata["snapshots"][-1]]}
+    folder = Path(location.url.removeprefix("file://"))
+    before = {path.name for path in folder.rglob("*") if path.is_file()}
+    now_ms = int(max(path.stat().st_mtime for path in folder.rglob("*")) * 1000)
+    assert clean(location, last.metadata_version, old, now_ms) == 0
+    assert clean(location, last.metadata_version, old, now_ms + DAY_SECONDS * 1000) == 3
+    deleted = before - {path.name for path in folder.rglob("*")}
+    assert {os.path.splitext(name)[1] for name in deleted} == {".avro", ".json"}
+    assert instance.publish_iceberg("t").number == last.number
+
+
+def test_a_publisher_that_died_before_the_hint_is_continued(instance: sleeper.Instance) -> None:
+    table = create(instance)
+    table.ingest(rows(1))
+    instance.publish_iceberg("t")
+    table.ingest(rows(2))
+    published = instance.publish_iceberg("t")
+    hint = Path(published.location.removeprefix("file://")) / "metadata/version-hint.text"
+    hint.write_text("1")
+    table.ingest(rows(3))
+    assert instance.publish_iceberg("t").metadata_version == 3
+    assert hint.read_text() == "3"
+
+
+def test_tables_with_the_property_are_published_after_commits(
+    instance: sleeper.Instance, ports: Ports
+) -> None:
+    table = create(instance, iceberg__publish__seconds="3600")
+    assert publish_due(ports, None) == (True, [])
+    table.ingest(rows(1))
+    assert publish_due(ports, None) == (False, [])
+    assert publish_due(replace(ports, clock=lambda: ports.clock() + 3_600_000), None)[0]
+    assert publish_due(ports, None) == (False, [])
+    table.ingest(rows(2))
+    # `sleeper run --until-idle` does not wait.
+    instance.run_until_idle()
+    _, metadata = open_location(ports.table("t")).read()
+    assert metadata is not None
+    assert metadata["current-snapshot-id"] == table.version
+    table.set_properties({"sleeper.table.iceberg.location": "/dev/null/no"})
+    did_anything, problems = publish_due(ports, None)
+    assert not did_anything
+    assert "table t is not published" in problems[0]
+
+
+@pytest.mark.slow
+def test_json_is_text(instance: sleeper.Instance, readers: Readers) -> None:
+    fields = [{"name": "doc", "type": "JSONType"}]
+    table = instance.create_table("t", json.dumps({**SCHEMA, "valueFields": fields}))
+    table.ingest([{"id": 1, "doc": {"price": 1.5}}])
+    published = instance.publish_iceberg("t")
+    # Polars 2.1 takes the column as bytes, and fails.
+    for engine in {*ENGINES} - {"polars"}:
+        found = readers.read(engine, metadata=published.metadata_url)
+        assert [json.loads(text) for text in found["doc"].to_pylist()] == [{"price": 1.5}], engine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("write", "refusing"),
+    [(write_file_of_release_0_2, {"daft"}), (write_file_of_fields, {"daft", "polars"})],
+)
+def test_engines_read_files_of_earlier_versions(
+    instance: sleeper.Instance, ports: Ports, readers: Readers, write: Any, refusing: set[str]
+) -> None:
+    table = create(instance)
+    table.ingest(rows(1, 2))
+    root = ports.storage.root
+    with ports.table("t").state.reading() as state:
+        (file,) = all_files(state)
+    path = Path(root.url_of(file.file.path))
+    stored: pa.Table = table.query().to_arrow()
+    write(path, stored, table.schema)
+    published = instance.publish_iceberg("t")
+    for engine in {*ENGINES} - refusing:
+        found = readers.read(engine, metadata=published.metadata_url)
+        assert count_rows(found) == count_rows(stored), engine
