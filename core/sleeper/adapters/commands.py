@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper import DISTRIBUTION
 from sleeper.adapters.source_text import NewAdapter
 from sleeper.cli.arguments import (
     LIMIT_MAX,
     SparkConf,
     SparkMaster,
     complete_names,
+    needs_spark,
+    refuse_spark_options,
     spark_arguments,
     use_instance,
 )
 from sleeper.cli.ingest import suggest_retry, summarize_load
 from sleeper.cli.options import options_of
 from sleeper.cli.output import instance_command, listing_command, note, show_ingest, show_stages
-from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def run(
     run_id = new_run_id() if run_id is None else run_id
     with use_instance(context) as instance:
         if submit:
+            refuse_spark_options("--submit", master, conf)
             from sleeper.adapters.message import submit_run
 
             note(f"submitted run {submit_run(instance, name, run_id)} of adapter {name}")
@@ -158,14 +159,9 @@ def _local_spark(
     with ExitStack() as stack:
 
         def start() -> "SparkDatabases":
-            try:
+            with needs_spark("the database is read with Spark, which"):
                 from sleeper.adapters.spark.database_load import local_databases
                 from sleeper.spark.settings import choose_settings
-            except ModuleNotFoundError as error:
-                raise InvalidRequestError(
-                    f"the database is read with Spark, which needs {error.name}: pip install "
-                    f"'{DISTRIBUTION}[spark]'"
-                ) from error
             settings = choose_settings(instance.properties(), master, conf)
             return stack.enter_context(local_databases(instance, settings, on_stage))()
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.instance import Instance, OpenTable
@@ -18,7 +18,6 @@ from sleeper.jobs.queue import Message
 from sleeper.json_codec import JsonCodec, Member, parse_json
 from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.partitions.partition import Partition
-from sleeper.partitions.region import Region
 from sleeper.processing.model import AgeOff, Processing, check_processing
 from sleeper.processing.text import FiltersText, format_filters, parse_filters
 from sleeper.query.engine import QueryEngine
@@ -41,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 _PLAN = "_plan.json"
 _MARKER = "_SUCCESS"
-
-RegionWriter = Callable[[Region, int, BinaryIO], int]
-"""Writes a region's rows at a version, sorted, to a file, and returns their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +82,15 @@ class ExportFolder:
     def path(self, name: str) -> str:
         """Returns the path of an object in the folder, relative to the root."""
         return f"{self.table_id}/{self.export_id}/{name}"
+
+    def leaf_path(self, leaf: Partition) -> str:
+        """Returns the path of the file of a leaf, relative to the root."""
+        return self.path(f"{leaf.id}.parquet")
+
+    def list_paths(self) -> set[str]:
+        """Returns the paths of all objects in the folder, relative to the root."""
+        own = f"{self.table_id}/{self.export_id}"
+        return {each.path for each in self.root.list_objects(own)}
 
     def read_json(self, name: str) -> Any:
         """Returns the object's JSON, None if there is no object. DataError if it is not JSON."""
@@ -142,16 +147,44 @@ def plan_export(
     return plan
 
 
+WriteLeaves = Callable[[OpenTable, ExportFolder, ExportPlan], int]
+"""Writes the file of each leaf of a plan, whose version is held. Returns the number of rows."""
+
+
+def make_leaf_writer(
+    table: OpenTable, folder: ExportFolder, plan: ExportPlan
+) -> Callable[[Partition], int]:
+    """Returns a function that writes a leaf's file, and returns the number of its rows.
+
+    It replaces an existing file by an equal one, and may be used by several threads.
+    """
+    engine = _make_engine(table)
+    query_table = make_query_table(table)
+
+    def write(leaf: Partition) -> int:
+        processing = Processing(plan.filters)
+        query = Query((leaf.region,), version=plan.version, processing=processing)
+        with (
+            folder.root.replacing(folder.leaf_path(leaf)) as sink,
+            run_query(query, query_table, engine, is_held=True) as rows,
+        ):
+            return write_client_parquet(rows.schema, rows, sink)
+
+    return write
+
+
+def write_in_threads(table: OpenTable, folder: ExportFolder, plan: ExportPlan) -> int:
+    """Writes the leaves in this process (see `WriteLeaves`)."""
+    write = make_leaf_writer(table, folder, plan)
+    threads = table.instance.queries.engine().settings.engine.threads
+    return sum(_map_in_threads(write, plan.leaves, threads))
+
+
 def write_export(
-    folder: ExportFolder, plan: ExportPlan, write: RegionWriter, threads: int
+    table: OpenTable, folder: ExportFolder, plan: ExportPlan, write_leaves: WriteLeaves
 ) -> BulkExportResult:
-    """Writes every leaf's file, and then the marker. Replaces existing files by equal ones."""
-
-    def write_leaf(leaf: Partition) -> int:
-        with folder.root.replacing(folder.path(f"{leaf.id}.parquet")) as sink:
-            return write(leaf.region, plan.version, sink)
-
-    rows = sum(_map_in_threads(write_leaf, plan.leaves, threads))
+    """Writes the files of the leaves, and then the marker."""
+    rows = write_leaves(table, folder, plan)
     marker = {"version": plan.version, "rows": rows, "files": len(plan.leaves)}
     folder.root.create(folder.path(_MARKER), json.dumps(marker).encode())
     logger.info("exported table", extra={"job_id": folder.export_id})
@@ -203,6 +236,7 @@ def export_table(
     output: str | Path | None = None,
     export_id: str | None = None,
     filters: str = "",
+    write_leaves: WriteLeaves = write_in_threads,
 ) -> BulkExportResult:
     """Exports a table now, below a folder, `s3://bucket/prefix`, or the instance's exports root.
 
@@ -216,7 +250,7 @@ def export_table(
             if output is None
             else open_root(str(output), instance.storage.root)
         )
-        result = _run(instance, job, root, task.id)
+        result = _run(instance, job, root, task.id, write_leaves)
         rows = 0 if result.done_before else result.rows
         task.add_job(rows, rows)
     return result
@@ -242,41 +276,42 @@ def run_queued_export(instance: Instance, message: Message, task_id: str) -> tup
 
 
 def _run(
-    instance: Instance, job: BulkExportJob, root: DataRoot, task_id: str | None
+    instance: Instance,
+    job: BulkExportJob,
+    root: DataRoot,
+    task_id: str | None,
+    write_leaves: WriteLeaves = write_in_threads,
 ) -> BulkExportResult:
     table = find_job_table(instance, JobKind.BULK_EXPORT, job)
     folder = ExportFolder(root, table.ref.id, job.id)
 
     def work(_: JobRunRef) -> BulkExportResult:
         check_filters(folder, job.filters)
-        return read_finished_export(folder) or _export(table, folder, job.filters)
+        return read_finished_export(folder) or _export(table, folder, job, write_leaves)
 
     tracker = track_run(instance, JobKind.BULK_EXPORT, table.ref.id, job.id, task_id)
     return tracker.execute(work, lambda r: RunResult(None if r.done_before else r.rows))
 
 
-def _export(
-    table: OpenTable, folder: ExportFolder, filters: tuple[AgeOff, ...]
-) -> BulkExportResult:
+def _make_engine(table: OpenTable) -> QueryEngine:
     shared = table.instance.queries.engine()
     # The limits of queries do not apply to a whole table. An export may serve as a backup, so
     # its input is always verified.
     settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
-    engine = QueryEngine(settings, shared.clock)
-    query_table = make_query_table(table)
+    return QueryEngine(settings, shared.clock)
 
-    def write(region: Region, version: int, sink: BinaryIO) -> int:
-        query = Query((region,), version=version, processing=Processing(filters))
-        with run_query(query, query_table, engine, is_held=True) as rows:
-            return write_client_parquet(rows.schema, rows, sink)
 
+def _export(
+    table: OpenTable, folder: ExportFolder, job: BulkExportJob, write_leaves: WriteLeaves
+) -> BulkExportResult:
+    engine = table.instance.queries.engine()
     try:
         with _hold_newest(table, folder.export_id, engine) as newest:
-            plan = plan_export(folder, table.state, newest, filters)
+            plan = plan_export(folder, table.state, newest, job.filters)
             is_held = plan.version == newest
             planned = _hold_version(table, plan.version, folder.export_id, engine)
             with nullcontext() if is_held else planned:
-                return write_export(folder, plan, write, engine.settings.engine.threads)
+                return write_export(table, folder, plan, write_leaves)
     except (StateMovedOnError, DataError):
         # Files are missing also if the table was deleted.
         table.check_active()

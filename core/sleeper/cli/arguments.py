@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper import DISTRIBUTION
+
 if TYPE_CHECKING:
     from sleeper.instance import Instance
     from sleeper.properties.declaration import Catalogue
@@ -163,6 +165,26 @@ def spark_arguments(master: str | None, conf: Sequence[str] | None) -> list[str]
 def _hide_secret(setting: str) -> str:
     name, separator, _ = setting.partition("=")
     return f"{name}{separator}{_HIDDEN}" if _SECRET.search(name) else setting
+
+
+def refuse_spark_options(other: str, master: str | None, conf: Sequence[str] | None) -> None:
+    """Raises InvalidRequestError if a command has options of Spark besides this other one."""
+    if master is not None or conf:
+        raise InvalidRequestError(
+            f"--master and --conf do not apply with {other} (expected sleeper.spark.master, which "
+            "workers read)"
+        )
+
+
+@contextmanager
+def needs_spark(work: str) -> Iterator[None]:
+    """Raises InvalidRequestError if the block imports PySpark or pandas, and they are missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            f"{work} needs {error.name}: pip install '{DISTRIBUTION}[spark]'"
+        ) from error
 
 
 OutputOption = Annotated[OutputKind, typer.Option("--output", "-o", help="Output format.")]

@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper import DISTRIBUTION
 from sleeper.cli.arguments import (
     SparkConf,
     SparkMaster,
     TableName,
+    needs_spark,
     spark_arguments,
     use_instance,
 )
 from sleeper.cli.ingest import JobId, suggest_retry, summarize_load
 from sleeper.cli.output import note, show_stages
-from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
@@ -24,7 +23,8 @@ from sleeper.reports.output import pluralize
 _MASTER = "local[*]"
 
 if TYPE_CHECKING:
-    from sleeper.bulk_export.service import BulkExportResult
+    from sleeper.bulk_export.service import BulkExportResult, WriteLeaves
+    from sleeper.spark.settings import SparkSettings
 
 
 def bulk_export(
@@ -55,12 +55,15 @@ def bulk_export(
             help="Omit rows that are older than this when the exported version was committed.",
         ),
     ] = "",
+    master: SparkMaster = None,
+    conf: SparkConf = None,
 ) -> None:
     """Export a table as Parquet files and print their folder.
 
     All files are of one version of the table, one sorted file per leaf, after filters,
     aggregations and iterators. The folder is DIR/TABLE_ID/EXPORT_ID; it is complete when it
-    contains _SUCCESS.
+    contains _SUCCESS. This process writes the files, or Spark if --master or
+    sleeper.spark.master names one.
 
     \b
     Examples:
@@ -68,15 +71,26 @@ def bulk_export(
       sleeper bulk-export flights --output s3://my-bucket/exports
       sleeper bulk-export flights --export-id flights-2013
       sleeper bulk-export flights --filters 'ageOff(departed,86400000)'
+      sleeper bulk-export flights --output s3://my-bucket/exports --master spark://10.0.0.1:7077
     """
     with use_instance(context) as instance:
         instance.table(name)  # fails before the engine takes a second to load
-        from sleeper.bulk_export.service import export_table
+        from sleeper.bulk_export.service import export_table, write_in_threads
+        from sleeper.spark.settings import choose_cluster
 
+        spark = choose_cluster(instance.properties(), master, conf or ())
+        write_leaves = write_in_threads if spark is None else _leaves_on(spark)
         start = time.monotonic()
-        result = export_table(instance, name, output, export_id, filters)
+        with interrupted_by_sigterm():
+            result = export_table(instance, name, output, export_id, filters, write_leaves)
     note(_summarize_export(result, name, time.monotonic() - start))
     typer.echo(result.location)
+
+
+def _leaves_on(spark: "SparkSettings") -> "WriteLeaves":
+    with needs_spark("sleeper bulk-export --master"):
+        from sleeper.spark.bulk_export import leaves_on
+    return leaves_on(spark)
 
 
 def _summarize_export(result: "BulkExportResult", table: str, seconds: float) -> str:
@@ -116,13 +130,9 @@ def bulk_import(
     """
     with use_instance(context) as instance:
         instance.table(name)  # fails before Spark takes seconds to load
-        try:
+        with needs_spark("sleeper bulk-import"):
             from sleeper.spark.bulk_import_job import import_on
             from sleeper.spark.settings import choose_settings
-        except ModuleNotFoundError as error:
-            raise InvalidRequestError(
-                f"sleeper bulk-import needs {error.name}: pip install '{DISTRIBUTION}[spark]'"
-            ) from error
         job_id = job_id or new_job_id()
         arguments = ["bulk-import", name, *files, *spark_arguments(master, conf)]
         spark = choose_settings(instance.properties(), master, conf or (), _MASTER)

@@ -44,7 +44,7 @@ def import_on(
 
         def start() -> Cluster:
             folder = instance.storage.spill_folder() / "spark"
-            session = start_session(_APP_NAME, spark, folder, instance.storage.root)
+            session = start_session(_APP_NAME, spark, folder, [instance.storage.root])
             return SparkCluster(stack.enter_context(session))
 
         return bulk_import_paths(instance, table_name, paths, start, job_id, on_stage)

@@ -5,7 +5,7 @@ to the driver, which Spark logs.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,9 @@ _LOG_READ_BYTES = 20_000
 
 
 def run_first_task(
-    session: SparkSession, root: DataRoot | None, wait_seconds: int, log: Path
+    session: SparkSession, roots: Sequence[DataRoot], wait_seconds: int, log: Path
 ) -> None:
-    """Runs a task that needs an executor, its Python with the package, and the instance's root.
+    """Runs a task that needs an executor, its Python with the package, and the roots.
 
     If the root is a bucket, the executor needs credentials of AWS.
 
@@ -33,7 +33,7 @@ def run_first_task(
     """
     with ThreadPoolExecutor(1) as pool:
         # Clusters that allocate executors on demand start none without a task.
-        task = pool.submit(_run, session, root)
+        task = pool.submit(_run, session, roots)
         if not _has_executor(session, task, time.monotonic() + wait_seconds):
             session.sparkContext.cancelAllJobs()
             master = session.sparkContext.master
@@ -43,13 +43,13 @@ def run_first_task(
         task.result()
 
 
-def _run(session: SparkSession, root: DataRoot | None) -> None:
-    session.sparkContext.parallelize([0], 1).mapPartitions(partial(_see, root)).collect()
+def _run(session: SparkSession, roots: Sequence[DataRoot]) -> None:
+    session.sparkContext.parallelize([0], 1).mapPartitions(partial(_see, roots)).collect()
 
 
-def _see(root: DataRoot | None, numbers: Iterable[int]) -> Iterable[int]:
-    # An executor without the package, or without the folder of the root, fails to unpickle them.
-    for bucket in root.buckets if root is not None else ():
+def _see(roots: Sequence[DataRoot], numbers: Iterable[int]) -> Iterable[int]:
+    # An executor without the package, or without the folder of a root, fails to unpickle them.
+    for bucket in dict.fromkeys(bucket for root in roots for bucket in root.buckets):
         check_credentials(bucket)
     return numbers
 

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,13 +90,13 @@ def stop_session(session: SparkSession) -> None:
 
 @contextmanager
 def start_session(
-    app_name: str, settings: SparkSettings, folder: Path, root: DataRoot | None = None
+    app_name: str, settings: SparkSettings, folder: Path, roots: Sequence[DataRoot] = ()
 ) -> Iterator[SparkSession]:
     """Opens a session whose driver is this process, with the driver's files and log in the folder.
 
     A process has one session at a time: reuses a running session, and leaves it open.
     UnavailableError if it does not start: without Java, for one, or without an executor.
-    InvalidRequestError if the executors of a cluster do not see the instance's root, or if this
+    InvalidRequestError if the executors of a cluster do not see one of the roots, or if this
     process uses Spark Connect.
     """
     _check_is_classic()
@@ -125,7 +125,7 @@ def start_session(
     try:
         if not settings.is_local:
             with raise_task_errors(folder / _LOG):
-                run_first_task(session, root, settings.wait_seconds, folder / _LOG)
+                run_first_task(session, roots, settings.wait_seconds, folder / _LOG)
         yield session
     finally:
         stop_session(session)

@@ -49,6 +49,17 @@ def choose_settings(
     return SparkSettings(chosen, dict(own) | _parse(conf), properties.get(SPARK_WAIT_SECONDS))
 
 
+def choose_cluster(
+    properties: InstanceProperties, master: str | None = None, conf: Sequence[str] = ()
+) -> SparkSettings | None:
+    """Returns the settings of a command that can do without Spark.
+
+    None if neither the command nor the instance names a master, and the command no setting.
+    """
+    is_named = master is not None or bool(conf) or properties.get(SPARK_MASTER) is not None
+    return choose_settings(properties, master, conf) if is_named else None
+
+
 def _parse(conf: Sequence[str]) -> dict[str, str]:
     settings = {}
     for each in conf:

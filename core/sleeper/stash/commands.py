@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import OutputKind, OutputOption, complete_table
+from sleeper.cli.arguments import (
+    OutputKind,
+    OutputOption,
+    SparkConf,
+    SparkMaster,
+    complete_table,
+    needs_spark,
+    refuse_spark_options,
+)
 from sleeper.cli.output import instance_command, note, print_listings, show_stages, warn
 from sleeper.stash.layout import StashFormat
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from sleeper.instance import Instance
     from sleeper.stash.reader import Stash
     from sleeper.stash.record import StashRecord
-    from sleeper.stash.run import OnStage, StashResult
+    from sleeper.stash.run import OnStage, OpenTasks, StashResult
 
 stash = typer.Typer(
     help="Copy tables as gzipped JSON lines or Parquet to a folder or bucket, and read the copies.",
@@ -87,13 +95,16 @@ def run(
         bool,
         typer.Option("--submit", help="Let workers make the stash, and do not wait for its end."),
     ] = False,
+    master: SparkMaster = None,
+    conf: SparkConf = None,
 ) -> None:
     """Make a stash of the tables now, and print its name.
 
     A stash is a folder in DEST, named after its start in UTC, with a directory of gzipped JSON
     lines or Parquet files for each table that has rows. It is complete when it contains _SUCCESS.
     Each table is copied at one transaction. Every update that was committed before the start is in
-    the stash.
+    the stash. This process writes the files, or Spark if --master or sleeper.spark.master names
+    one.
 
     \b
     Examples:
@@ -102,6 +113,7 @@ def run(
       sleeper stash run --destination /data/stash --table orders --table customers
       sleeper stash run --destination s3://my-bucket/stash --submit
       sleeper stash run --destination /data/stash --format parquet
+      sleeper stash run --destination s3://my-bucket/stash --master spark://10.0.0.1:7077
     """
     from sleeper.stash.record import StashRequest
     from sleeper.stash.run import make_locked_stash
@@ -110,10 +122,13 @@ def run(
     tables = tuple(table or ())
     request = StashRequest(destination, tables, atomic, format=file_format, submitted=submit)
     if not submit:
+        open_tasks = _choose_tasks(instance, master, conf)
         with ExitStack() as locked:
             record = start_stash(instance, request, locked=locked)
-            _make(record, partial(make_locked_stash, instance, record))
+            make = partial(make_locked_stash, instance, record, open_tasks=open_tasks)
+            _make(record, make)
         return
+    refuse_spark_options("--submit", master, conf)
     from sleeper.stash.message import check_workers
 
     check_workers(instance, destination)
@@ -185,6 +200,8 @@ def recover(
         bool,
         typer.Option("--submit", help="Let workers make what is missing, and do not wait."),
     ] = False,
+    master: SparkMaster = None,
+    conf: SparkConf = None,
 ) -> None:
     """Continue a stash whose process died, or whose tasks failed.
 
@@ -204,13 +221,28 @@ def recover(
         from sleeper.stash.run import make_stash
 
         check_recoverable(record)
-        _make(record, partial(make_stash, instance, record))
+        open_tasks = _choose_tasks(instance, master, conf)
+        _make(record, partial(make_stash, instance, record, open_tasks=open_tasks))
         return
+    refuse_spark_options("--submit", master, conf)
     from sleeper.stash.message import check_workers
 
     check_workers(instance, record.request.destination)
     sent = recover_stash(instance, record)
     note(f"sent {pluralize(sent, 'task')} of stash {record.name} to workers")
+
+
+def _choose_tasks(instance: "Instance", master: str | None, conf: list[str] | None) -> "OpenTasks":
+    """Returns what does the tasks: this process, or Spark if a master is named."""
+    from sleeper.spark.settings import choose_cluster
+    from sleeper.stash.run import tasks_in_threads
+
+    spark = choose_cluster(instance.properties(), master, conf or ())
+    if spark is None:
+        return tasks_in_threads
+    with needs_spark("sleeper stash --master"):
+        from sleeper.stash.spark.job import tasks_on
+    return partial(tasks_on, spark)
 
 
 def _make(record: "StashRecord", make: "Callable[[OnStage], StashResult]") -> None:

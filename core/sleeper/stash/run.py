@@ -2,9 +2,9 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from sleeper.renewal import Renewal
 from sleeper.stash.finish import complete_stash, describe_decision, fail_stash, hold_owner, stash_id
 from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.planning import plan_stash
-from sleeper.stash.record import Outcome, StashRecord, StashRequest
+from sleeper.stash.record import Outcome, StashRecord, StashRequest, TableVersion
 from sleeper.stash.start import lock_stash, start_stash
 from sleeper.stash.task import TaskWriter
 from sleeper.stash.versions import LostTableError, hold_minutes, renew_holds
@@ -23,6 +23,27 @@ logger = logging.getLogger(__name__)
 
 OnStage = Callable[[str], None]
 """Receives the table that is being copied."""
+
+WriteTasks = Callable[[TableVersion, Sequence[int]], None]
+"""Does these tasks of a table."""
+OpenTasks = Callable[[Instance, StashRecord], AbstractContextManager[WriteTasks]]
+"""Returns what does the tasks of a stash, until the context ends."""
+
+
+@contextmanager
+def tasks_in_threads(instance: Instance, record: StashRecord) -> Iterator[WriteTasks]:
+    """Yields a function that does tasks in this process."""
+    writer = TaskWriter(instance, record)
+    threads = ThreadPoolExecutor(writer.threads, "stash")
+
+    def write(version: TableVersion, numbers: Sequence[int]) -> None:
+        deque(threads.map(partial(writer.write, version), numbers), maxlen=0)
+
+    try:
+        yield write
+    finally:
+        # The first failure cancels the others.
+        threads.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +79,10 @@ def run_stash(
 
 
 def make_stash(
-    instance: Instance, record: StashRecord, on_stage: OnStage = lambda _: None
+    instance: Instance,
+    record: StashRecord,
+    on_stage: OnStage = lambda _: None,
+    open_tasks: OpenTasks = tasks_in_threads,
 ) -> StashResult:
     """Makes what is missing of a stash, and waits for its end.
 
@@ -67,11 +91,14 @@ def make_stash(
     """
     with ExitStack() as locked:
         lock_stash(locked, record, instance.clock)
-        return make_locked_stash(instance, record, on_stage)
+        return make_locked_stash(instance, record, on_stage, open_tasks)
 
 
 def make_locked_stash(
-    instance: Instance, record: StashRecord, on_stage: OnStage = lambda _: None
+    instance: Instance,
+    record: StashRecord,
+    on_stage: OnStage = lambda _: None,
+    open_tasks: OpenTasks = tasks_in_threads,
 ) -> StashResult:
     """As `make_stash`, in a process that has the lock of the stash."""
     decision = record.decision()
@@ -79,7 +106,7 @@ def make_locked_stash(
         raise ConflictError(f"stash {record.name} {describe_decision(decision)}")
     try:
         if decision is None:
-            _copy(instance, record, on_stage)
+            _copy(instance, record, on_stage, open_tasks)
     except SleeperError as error:
         if isinstance(error, LostTableError) or record.versions() is None:
             fail_stash(instance, record, str(error))
@@ -88,7 +115,9 @@ def make_locked_stash(
     return StashResult(stash_id(instance, record), record.request.destination, record.name, tables)
 
 
-def _copy(instance: Instance, record: StashRecord, on_stage: OnStage) -> None:
+def _copy(
+    instance: Instance, record: StashRecord, on_stage: OnStage, open_tasks: OpenTasks
+) -> None:
     owner = hold_owner(instance, record)
     versions = plan_stash(
         instance, record, owner, on_table=lambda table: on_stage(f"plan of {table}")
@@ -100,17 +129,10 @@ def _copy(instance: Instance, record: StashRecord, on_stage: OnStage) -> None:
         hold_minutes(instance) * 60 / 3,
         ends_on=LostTableError,
     )
-    writer = TaskWriter(instance, record)
     progress = record.progress()
-    with renewal:
-        threads = ThreadPoolExecutor(writer.threads, "stash")
-        try:
-            for position, version in enumerate(versions, 1):
-                on_stage(f"{version.table} ({position} of {len(versions)})")
-                unfinished = progress[version.id].unfinished if version.id in progress else []
-                deque(threads.map(partial(writer.write, version), unfinished), maxlen=0)
-                if record.decision() is not None:
-                    return
-        finally:
-            # The first failure cancels the others.
-            threads.shutdown(cancel_futures=True)
+    with renewal, open_tasks(instance, record) as write:
+        for position, version in enumerate(versions, 1):
+            on_stage(f"{version.table} ({position} of {len(versions)})")
+            write(version, progress[version.id].unfinished if version.id in progress else [])
+            if record.decision() is not None:
+                return

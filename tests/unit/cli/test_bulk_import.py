@@ -19,6 +19,10 @@ def test_missing_pyspark_error_names_the_package(
     assert result.status == 1
     assert result.stderr.startswith("error: sleeper bulk-import needs pyspark")
     assert f"pip install '{DISTRIBUTION}[spark]'" in result.stderr
+    for command in (["bulk-export", "cities"], ["stash", "run", "--destination", rows_file.parent]):
+        result = cities(*command, "--master", "yarn")
+        assert result.status == 1
+        assert f"error: sleeper {command[0]} --master needs pyspark" in result.stderr
 
 
 def test_unknown_table_is_reported_before_spark_loads(cities: Sleeper, rows_file: Path) -> None:

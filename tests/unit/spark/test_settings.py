@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from sleeper.cli.arguments import refuse_spark_options
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import SPARK_CONF, SPARK_MASTER, SPARK_WAIT_SECONDS
 from sleeper.properties.values import InstanceProperties
 from sleeper.spark.session import run_this_python, session_conf
-from sleeper.spark.settings import LOCAL_MASTER, SparkSettings, choose_settings
+from sleeper.spark.settings import LOCAL_MASTER, SparkSettings, choose_cluster, choose_settings
 
 HOST = "spark.driver.host"
 CORES = "spark.cores.max"
@@ -38,6 +39,26 @@ def test_a_command_s_options_come_before_the_properties() -> None:
 def test_without_options_and_properties_spark_runs_on_this_machine() -> None:
     assert choose_settings(make_properties()) == SparkSettings(LOCAL_MASTER)
     assert choose_settings(make_properties(), default_master="local[*]").master == "local[*]"
+
+
+def test_a_command_that_can_do_without_spark_runs_on_a_named_master_only() -> None:
+    assert choose_cluster(make_properties()) is None
+    assert choose_cluster(make_properties(conf="spark.executor.memory=1g")) is None
+    for options, properties, master in (
+        (("yarn", []), make_properties(), "yarn"),
+        ((None, [f"{CORES}=8"]), make_properties(), LOCAL_MASTER),
+        ((None, []), make_properties(master="yarn"), "yarn"),
+    ):
+        chosen = choose_cluster(properties, *options)
+        assert chosen is not None
+        assert chosen.master == master
+
+
+def test_options_of_spark_are_refused_beside_another_option() -> None:
+    refuse_spark_options("--submit", None, None)
+    for master, conf in (("yarn", None), (None, [f"{CORES}=8"])):
+        with pytest.raises(InvalidRequestError, match="do not apply with --submit"):
+            refuse_spark_options("--submit", master, conf)
 
 
 @pytest.mark.parametrize("text", ["", "spark.cores.max", "cores=2", "spark.a b=1", "=2"])

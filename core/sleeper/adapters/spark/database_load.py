@@ -128,7 +128,7 @@ def local_databases(
         def start() -> SparkSession:
             folder = instance.storage.spill_folder() / "spark"
             spark = replace(settings, conf={**jar_settings(), **settings.conf})
-            session = start_session(_APP_NAME, spark, folder, instance.storage.root)
+            session = start_session(_APP_NAME, spark, folder, [instance.storage.root])
             return stack.enter_context(session)
 
         yield lambda: SparkDatabaseReader(start, on_stage or ignore_stage)

@@ -1,4 +1,4 @@
-"""Writes a large table of a stash with Spark, in a process of its own.
+"""Writes tables of a stash with Spark: for a command, or a large one in a process of its own.
 
 `python -m sleeper.stash.spark.job INSTANCE --stash KEY --table TABLE_ID`. On AWS, EMR Serverless
 starts it with spark-submit, whose settings the session takes on. For a local instance the process
@@ -8,7 +8,9 @@ tasks that are not done.
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 
 from pyspark.sql import SparkSession
 
@@ -22,11 +24,14 @@ from sleeper.spark.session import (
     start_session,
     stop_session,
 )
-from sleeper.spark.settings import choose_settings
+from sleeper.spark.settings import SparkSettings, choose_settings
+from sleeper.stash.destination import open_to_write
 from sleeper.stash.progress import TableProgress
-from sleeper.stash.record import StashRecord
+from sleeper.stash.record import StashRecord, TableVersion
+from sleeper.stash.run import WriteTasks
 from sleeper.stash.spark_table import STASH_ARGUMENT
 from sleeper.stash.task import do_task
+from sleeper.storage.location import DataRoot
 from sleeper.tables import TableId
 
 
@@ -58,6 +63,30 @@ def write_table(
 _APP_NAME = "sleeper stash"
 
 
+@contextmanager
+def tasks_on(spark: SparkSettings, instance: Instance, record: StashRecord) -> Iterator[WriteTasks]:
+    """Yields a function that does tasks on a session of Spark, which starts with the first one."""
+    with ExitStack() as stack:
+        start = cache(lambda: stack.enter_context(_session_on(spark, instance, record)))
+
+        def write(version: TableVersion, numbers: Sequence[int]) -> None:
+            if numbers:
+                write_table(start(), instance, record, version.id)
+
+        yield write
+
+
+def _session_on(
+    spark: SparkSettings, instance: Instance, record: StashRecord
+) -> AbstractContextManager[SparkSession]:
+    """Opens a session whose executors see the folders of the instance and the destination."""
+    folder = instance.storage.spill_folder() / "spark"
+    own = instance.storage.root
+    files = open_to_write(record.request.destination, own).root
+    roots = [root for root in (own, files) if isinstance(root, DataRoot)]
+    return start_session(_APP_NAME, spark, folder, roots)
+
+
 def main() -> int:
     """Returns the exit status of `run_driver`."""
     parser = argparse.ArgumentParser("sleeper.stash.spark.job", description=__doc__)
@@ -81,9 +110,8 @@ def _write(instance: Instance, record: StashRecord, table_id: TableId) -> int:
     if not record.is_running():
         return 0
     if instance.jobs.spark_platform is None:
-        folder = instance.storage.spill_folder() / "spark"
         settings = choose_settings(instance.properties())
-        with start_session(_APP_NAME, settings, folder, instance.storage.root) as session:
+        with _session_on(settings, instance, record) as session:
             return write_table(session, instance, record, table_id)
     session = open_submitted_session(_APP_NAME)
     try:
