@@ -23,6 +23,8 @@ from tests.spark.java import VARIABLE as JAVA_OPTIONS
 from tests.spark.session import preloading
 from tests.spark.standalone import standalone_master, standalone_worker
 from tests.spark.test_database_load import create_adapter
+from tests.system.documents import ROOT
+from tests.system.test_docs import CLUSTER_MASTER, ON_CLUSTER, check_page, surroundings
 
 ROWS = [{"k": f"{i:03d}", "s": i, "v": f"value {i}"} for i in range(200)]
 SOURCE = {"rowKeyFields": [{"name": "id", "type": "LongType"}]}
@@ -122,3 +124,17 @@ def test_commands_run_on_the_master_of_the_instance(
     refusal = outcomes[-1].stderr
     assert f"error: folder {hidden / 'stashes'} does not exist on host " in refusal
     assert "Traceback" not in refusal
+
+
+def test_examples_of_the_page_run_on_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in spark_variables().items():
+        monkeypatch.setenv(name, value)
+    page = tmp_path / "page"
+    page.mkdir()
+    with standalone_master(tmp_path) as master, standalone_worker(master, tmp_path):
+        where = surroundings(page, monkeypatch)
+        where.ports = {CLUSTER_MASTER: master}
+        check_page(ROOT / "docs" / ON_CLUSTER, where)
+    assert len(list((tmp_path / "work").glob("app-*"))) == 1

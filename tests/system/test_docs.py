@@ -27,6 +27,8 @@ _GENERATED = {"benchmarks.md", "commands.md", "properties.md", "python-reference
 ON_SPARK = {"adjunct-spark.md", "bulk-import.md", "spark.md"}
 # Run by `test_deployed_queries`, which has an instance on AWS.
 ON_AWS = {"clients.md"}
+# Run by tests/spark, with a cluster at this address of the page.
+ON_CLUSTER, CLUSTER_MASTER = "spark-platforms.md", "spark://master.example:7077"
 # Run with a broker at this port of the page.
 _ON_KAFKA, _KAFKA_PORT = "adjunct-streams.md", "9092"
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in _GENERATED)
@@ -34,7 +36,7 @@ PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.name not in ON_SPARK | ON_AWS | {_ON_KAFKA}],
+    [page for page in PAGES if page.name not in ON_SPARK | ON_AWS | {ON_CLUSTER, _ON_KAFKA}],
     ids=lambda path: path.name,
 )
 def test_examples_of_a_page_print_the_documented_output(
