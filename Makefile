@@ -22,7 +22,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo demo-snapshots prepare test unit soak simulate planted-bugs check types lint bench synth images preflight deploy assets deploy-assets adopt destroy wheel release requirements clean
+.PHONY: help install demo demo-snapshots prepare test spark-matrix unit soak simulate planted-bugs check types lint bench synth images preflight deploy assets deploy-assets adopt destroy wheel release requirements clean
 
 help: ## List all targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -41,6 +41,11 @@ prepare: install .venv/.chromium .venv/.databases .venv/spark.jsa ## Install wha
 test: prepare ## Run all tests, including system tests
 	@echo "==> all tests"
 	@$(pytest)
+
+# ARGS names releases, and sets --python and --folder.
+spark-matrix: install .venv/.databases ## Run the features on Spark on PySpark 3.5 to 4.3, and write their matrix
+	@echo "==> the matrix of PySpark"
+	@$(python) -m tests.spark.matrix $(ARGS)
 
 unit: install ## Run the fast tests of tests/unit and tests/contracts: about a minute
 	@echo "==> fast tests"
