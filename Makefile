@@ -112,6 +112,8 @@ chosen = $(INSTANCE) $(patsubst id=%,--id=%,$(filter id=%,$(ARGS)))
 preflight = .venv/bin/sleeper preflight $(chosen)
 # CloudFormation fails to change an application of EMR Serverless that still runs after its last job.
 stop = $(python) -m tools.stop_application $(chosen)
+# Two instances of one id in two regions have buckets of different names.
+names = names=$$($(python) -m tools.bucket_names $(chosen))
 
 synth: install ## Write the templates of INSTANCE=path/to/instance.properties to cdk.out
 	@$(cdk) synth --quiet $(folder)
@@ -126,10 +128,10 @@ preflight: install ## Check that instance, the account and this machine before a
 
 deploy: preflight ## Deploy that instance to AWS (needs credentials, and Docker or published images)
 	@$(stop)
-	@$(cdk) deploy --all $(folder)
+	@$(names) && $(cdk) deploy --all $(folder) $$names
 
 assets: preflight ## Build and publish its images, code and templates, for a later deployment
-	@$(cdk) synth --quiet $(folder)
+	@$(names) && $(cdk) synth --quiet $(folder) $$names
 	@$(cdk) publish-assets --all --unstable=publish-assets --app cdk.out
 
 deploy-assets: install ## Deploy what `make assets` has left in cdk.out, without Docker
@@ -139,7 +141,7 @@ deploy-assets: install ## Deploy what `make assets` has left in cdk.out, without
 
 adopt: install ## Deploy it with the buckets and tables that a destroyed instance or a removed part left
 	@$(preflight) --adopt
-	@account=$$($(python) -m tools.adopt --account) && $(cdk) synth --quiet $(folder) -c account=$$account
+	@context=$$($(python) -m tools.adopt --context) && $(names) && $(cdk) synth --quiet $(folder) $$context $$names
 	@$(python) -m tools.adopt cdk.out
 	@$(cdk) deploy --all --app cdk.out --import-existing-resources
 

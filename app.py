@@ -3,8 +3,9 @@
     cdk deploy --all -c instance=path/to/instance.properties
 
 `-c id=`, `-c vpc=`, `-c subnets=` (comma-separated) and `-c email=` override the file, and
-suffice without one. `-c deployPaused=true` disables the schedules. `-c account=` makes the names of
-buckets plain texts, by which CloudFormation can import them. The app does not call AWS.
+suffice without one. `-c deployPaused=true` disables the schedules. `-c account=` and `-c region=`
+make the names of buckets plain texts, by which CloudFormation can import them, and
+`-c bucketNamesRegion=true` adds the region to these names. The app does not call AWS.
 """
 
 import sys
@@ -18,7 +19,7 @@ from sleeper.admin.instance_folder import InstanceFolder, read_instance_folder
 from sleeper.errors import SleeperError
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import stack_name
-from sleeper.properties.instance import ERRORS_EMAIL, ID, SUBNETS, VPC
+from sleeper.properties.instance import BUCKET_NAMES_REGION, ERRORS_EMAIL, ID, SUBNETS, VPC
 from stacks.constructs.code import PLATFORMS
 from stacks.instance import SleeperInstance
 
@@ -27,6 +28,7 @@ _OVERRIDES: dict[str, Property[Any]] = {
     "vpc": VPC,
     "subnets": SUBNETS,
     "email": ERRORS_EMAIL,
+    "bucketNamesRegion": BUCKET_NAMES_REGION,
 }
 
 
@@ -45,6 +47,7 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
         folder=folder,
         code_platform=platform,
         account=app.node.try_get_context("account"),
+        region=app.node.try_get_context("region"),
         is_paused=_is_paused(app),
     )
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

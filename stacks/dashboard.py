@@ -74,7 +74,7 @@ class DashboardStack(cdk.NestedStack):
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
-        self.name = deployment.name("dashboard")
+        self.name = deployment.global_name("dashboard")
         charts = _Charts(deployment)
         rows = [
             [_title(f"# Sleeper instance {deployment.id}\nQueues, failures and tasks.")],

@@ -15,7 +15,12 @@ from sleeper.properties.deployed import (
     DeployedTable,
     stack_name,
 )
-from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA
+from sleeper.properties.instance import (
+    BUCKET_NAMES_REGION,
+    ID,
+    OPTIONAL_STACKS,
+    RETAIN_INFRA,
+)
 from sleeper.properties.values import InstanceProperties
 
 T = TypeVar("T")
@@ -30,8 +35,8 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
-    `account` is the number of the account, or what CloudFormation resolves to it. The schedules of
-    a paused deployment are disabled, and the actions of alarms on them.
+    `account` and `region` are texts, or what CloudFormation resolves to them. The schedules of a
+    paused deployment are disabled, and the actions of alarms on them.
 
     Stacks add the addresses of their resources to `deployed`, those that other stacks of an app may
     use to `resources` (by the name of the property with the address), and the resources that they
@@ -44,6 +49,7 @@ class Deployment:
     properties: InstanceProperties
     code: assets.Asset
     account: str = cdk.Aws.ACCOUNT_ID
+    region: str = cdk.Aws.REGION
     is_paused: bool = False
     deployed: dict[str, str] = field(default_factory=dict)
     resources: dict[str, cdk.Resource] = field(default_factory=dict)
@@ -99,7 +105,13 @@ class Deployment:
         return f"{stack_name(self.id)}-{name}"
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
-        return self.name(f"{bucket.name}-{self.account}")
+        has_region = self.get(BUCKET_NAMES_REGION)
+        name = bucket.short_name if has_region else bucket.name
+        return self.global_name(f"{name}-{self.account}")
+
+    def global_name(self, name: str) -> str:
+        """Returns the full name of what no other region of the account may have."""
+        return self.name(f"{name}-{self.region}" if self.get(BUCKET_NAMES_REGION) else name)
 
     def table_name(self, table: DeployedTable) -> str:
         return f"sleeper-{self.id}-{table.name}"

@@ -88,13 +88,14 @@ class SleeperInstance(cdk.Stack):
         folder: InstanceFolder,
         code_platform: str = PLATFORMS[0],
         account: str | None = None,
+        region: str | None = None,
         is_paused: bool = False,
         **settings: Any,
     ) -> None:
         """`settings` are further arguments of `cdk.Stack`. InvalidRequestError names a property.
 
-        With `is_paused` the schedules are disabled. `account` makes the names of buckets plain
-        texts, by which CloudFormation can import them.
+        With `is_paused` the schedules are disabled. `account` and `region` make the names of
+        buckets plain texts, by which CloudFormation can import them.
         """
         refuse_errors(check_folder(folder))
         properties = folder.properties
@@ -105,7 +106,9 @@ class SleeperInstance(cdk.Stack):
         _keep_feature_flags(self)
         processor = properties.get(LAMBDA_CPU_ARCHITECTURE)
         code = make_code(self, code_platform, processor)
-        deployment = Deployment(properties, code, account or cdk.Aws.ACCOUNT_ID, is_paused)
+        deployment = Deployment(
+            properties, code, account or cdk.Aws.ACCOUNT_ID, region or cdk.Aws.REGION, is_paused
+        )
         self._deployment = deployment
         TableIndexStack(self, "TableIndex", deployment=deployment)
         storage = StorageStack(self, "Storage", deployment=deployment)

@@ -3,7 +3,7 @@
 FOLDER has the synthesised templates. CloudFormation imports an existing resource by its name alone,
 so each is checked first: it must belong to no other stack, and its tags must name the instance. The
 names of adopted resources are printed. `make adopt` deploys after that. `python -m tools.adopt
---account` prints the number of the account, which the names of buckets need as a text.
+--context` prints the account and region for `cdk`, which the names of buckets need as texts.
 """
 
 import json
@@ -63,7 +63,9 @@ def check_retained(client: Client, stack: str, instance: str, found: list[Retain
     adopted = []
     for each in found:
         if not isinstance(each.name, str):
-            raise RefusedError(f"a name is not a text: {each.name} (expected -c account=NUMBER)")
+            raise RefusedError(
+                f"a name is not a text: {each.name} (expected -c account=NUMBER -c region=REGION)"
+            )
         tags = _read_tags(client, each)
         if tags is None:
             continue
@@ -145,8 +147,10 @@ def find_instances(folder: Path) -> Iterator[tuple[str, str]]:
 
 def main(arguments: list[str]) -> None:
     """Prints what is adopted, or exits with 1 and the reason against it."""
-    if arguments == ["--account"]:
-        print(boto3.client("sts").get_caller_identity()["Account"])
+    if arguments == ["--context"]:
+        client = boto3.client("sts")
+        account = client.get_caller_identity()["Account"]
+        print(f"-c account={account} -c region={client.meta.region_name}")
         return
     (folder,) = map(Path, arguments)
     try:

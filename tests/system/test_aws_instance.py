@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sleeper.aws.clients import aws_client
+from sleeper.aws.config_bucket import INSTANCE_FILE
 from sleeper.aws.instance import open_aws_instance
 from sleeper.cli.main import app
 from sleeper.clock import system_clock
@@ -33,11 +34,13 @@ from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
 from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_ALARMS, SCHEDULE_RULES
+from sleeper.properties.instance import REGION
 from sleeper.reports.output import ReportKind
 from sleeper.tables import TableId, TableState
 from sleeper.workers.worker import Worker
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance
+from tests.servers.ministack import ACCOUNT
 from tests.unit.cli.conftest import CommandResult, Sleeper
 from tests.wheels import make_wheel
 
@@ -469,6 +472,27 @@ def test_missing_environment_variables_are_named(
         monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", config_bucket)
         failed = sleeper("table", "list")
         assert (failed.status, why in failed.stderr) == (1, True), failed.stderr
+
+
+def test_the_instance_of_the_region_is_opened_if_another_has_its_id(
+    instance: Instance, deployed_instance: AwsInstance
+) -> None:
+    """The bucket with the plain name is that of the other region."""
+    client, plain = deployed_instance.s3(), f"sleeper-{deployed_instance.id}-config-{ACCOUNT}"
+    region = deployed_instance.servers.s3.region
+    text = client.get_object(Bucket=plain, Key=INSTANCE_FILE)["Body"].read().decode()
+    elsewhere = text.replace(f"sleeper.region={region}", "sleeper.region=elsewhere")
+    assert elsewhere != text
+    client.put_object(Bucket=plain, Key=INSTANCE_FILE, Body=elsewhere.encode())
+    with closing(open_instance(instance.where)) as opened:
+        assert opened.properties().get(REGION) == "elsewhere"
+    client.create_bucket(Bucket=f"{plain}-{region}")
+    client.put_object(Bucket=f"{plain}-{region}", Key=INSTANCE_FILE, Body=text.encode())
+    with closing(open_instance(instance.where)) as opened:
+        assert opened.properties().get(REGION) == region
+    client.delete_object(Bucket=plain, Key=INSTANCE_FILE)
+    with closing(open_instance(instance.where)) as opened:
+        assert opened.properties().get(REGION) == region
 
 
 def test_sorts_and_merges_spill_where_the_property_says(

@@ -16,5 +16,5 @@ ATHENA_TIMEOUT_SECONDS = declare("athena.handler.timeout.seconds", TIMEOUT_SECON
 ATHENA_SPILL_EXPIRY_DAYS = declare("athena.spill.bucket.ageoff.days", whole_number(1, 3650), 1, Group.ATHENA, "The retention of data that Athena queries spill, in days.", redeploy=True)
 ATHENA_SPILL_BUCKET = declare_address("athena.spill.bucket", "The bucket that reads for Athena spill to.")
 ATHENA_CATALOG = declare_address("athena.catalog", "The data catalog of Athena that the instance is.")
-ATHENA_SPILL = DeployedBucket("athena-spill", ATHENA_SPILL_BUCKET)
+ATHENA_SPILL = DeployedBucket("athena-spill", "spill", ATHENA_SPILL_BUCKET)
 # fmt: on

@@ -76,11 +76,28 @@ def partial_request_backoff() -> Backoff:
     return Backoff.for_requests(seconds_first=0.05, seconds_max=10.0)
 
 
-def config_bucket_name(instance_id: str) -> str:
-    """Returns the name of the instance's config bucket in the account of the credentials."""
+@dataclass(frozen=True, slots=True)
+class ConfigBucketNames:
+    """The names of an instance's config bucket in the account and region of the credentials.
+
+    If an instance of the same id was in another region before, the name is `with_region`.
+    """
+
+    plain: str
+    region: str
+
+    @property
+    def with_region(self) -> str:
+        return f"{self.plain}-{self.region}"
+
+
+def config_bucket_names(instance_id: str) -> ConfigBucketNames:
+    """Returns the names that the config bucket of the instance may have."""
     with translate_errors("the AWS account of the credentials"):
         account = aws_client("sts").get_caller_identity()["Account"]
-    return f"{stack_name(instance_id)}-config-{account}"
+    # Without a region there is no client.
+    region = boto3.Session().region_name or ""
+    return ConfigBucketNames(f"{stack_name(instance_id)}-config-{account}", region)
 
 
 def describe_bucket(name: str) -> Bucket:

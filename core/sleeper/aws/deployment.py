@@ -24,7 +24,8 @@ from sleeper.aws.instance import CONFIG_BUCKET_VARIABLE, open_aws_instance
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import AWS_PREFIX, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
-from sleeper.properties.instance import NETWORK_ENDPOINTS
+from sleeper.properties.deployed import CONFIG_BUCKET, DATA_BUCKET
+from sleeper.properties.instance import BUCKET_NAMES_REGION, NETWORK_ENDPOINTS
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64
 from sleeper.properties.values import InstanceProperties, instance_properties, without_newer
@@ -135,6 +136,16 @@ def deployed_properties(
     return instance_properties({**kept, **_changes(before, after), **deployed})
 
 
+def check_kept_buckets(before: Mapping[str, str], deployed: Mapping[str, str]) -> None:
+    """Raises InvalidRequestError if an upgrade would leave the data in buckets of other names."""
+    for name in (CONFIG_BUCKET.name, DATA_BUCKET.name):
+        if name in before and before[name] != deployed.get(name):
+            raise InvalidRequestError(
+                f"{name} would change from {before[name]} to {deployed.get(name)}, which has no "
+                f"data: deploy with the former {BUCKET_NAMES_REGION.name}"
+            )
+
+
 def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:
     """Turns the deletion protection of DynamoDB tables on or off."""
     for name in names:
@@ -193,6 +204,7 @@ def _write_properties(request: CustomResourceRequest) -> None:
     bucket = os.environ[CONFIG_BUCKET_VARIABLE]
     before = request.before["Set"] if request.before else {}
     after, deployed = request.properties["Set"], request.properties["Deployed"]
+    check_kept_buckets(request.before["Deployed"] if request.before else {}, deployed)
 
     def change(text: str) -> InstanceProperties:
         return deployed_properties(read_properties_text(text), before, after, deployed)

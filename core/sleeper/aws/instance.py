@@ -4,6 +4,7 @@ Its configuration is `instance.properties` in its config bucket. The query engin
 first use, and a service gets no request before one is needed.
 """
 
+import contextlib
 import functools
 import os
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from sleeper.aws.clients import (
     GatewayConnections,
     aws_client,
-    config_bucket_name,
+    config_bucket_names,
     describe_bucket,
     describe_old_versions,
 )
@@ -37,7 +38,7 @@ from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.ingest_job import add_id, add_requester
@@ -70,6 +71,7 @@ from sleeper.properties.instance import (
     ID,
     NETWORK_ENDPOINTS,
     QUERY_TRACKER_DAYS,
+    REGION,
     SPILL_DIRECTORY,
     STATE_COPIES_BYTES,
     STATE_COPIES_MAX,
@@ -223,7 +225,23 @@ def _property_files(instance_id: str, config_bucket: str | None) -> PropertyFile
     """Returns the instance's property files, after a check that they exist and are its own."""
     ID.parse(instance_id)
     bucket = config_bucket or os.environ.get(CONFIG_BUCKET_VARIABLE)
-    bucket = bucket or config_bucket_name(instance_id)
+    if bucket:
+        return _files_in(bucket, instance_id)
+    names = config_bucket_names(instance_id)
+    try:
+        files = _files_in(names.plain, instance_id)
+    except SleeperError:
+        # S3 redirects requests for a bucket of another region.
+        with contextlib.suppress(NotFoundError):
+            return _files_in(names.with_region, instance_id)
+        raise
+    if files.instance().get(REGION) not in (None, names.region):
+        with contextlib.suppress(NotFoundError):
+            return _files_in(names.with_region, instance_id)
+    return files
+
+
+def _files_in(bucket: str, instance_id: str) -> PropertyFiles:
     files = PropertyFiles(open_bucket(describe_bucket(bucket)), bucket)
     try:
         owner = files.instance().get(ID)

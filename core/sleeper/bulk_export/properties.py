@@ -13,5 +13,5 @@ EXPORT_TASK_CPU = declare("bulk.export.task.cpu", whole_number(256, 16_384), 409
 EXPORT_TASK_MEMORY_MB = declare("bulk.export.task.memory.mb", whole_number(512, 122_880), 8192, _GROUP, "The memory of a bulk export task, in MiB.", redeploy=True)
 BULK_EXPORT_BUCKET = declare_address("bulk.export.results.bucket", "The bucket of bulk exports' results.")
 BULK_EXPORT_S3_BUCKET = declare_address("bulk.export.s3.bucket", "The same bucket, under the name that clients of gchq/sleeper look for.")
-BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", BULK_EXPORT_BUCKET)
+BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", "export", BULK_EXPORT_BUCKET)
 # fmt: on

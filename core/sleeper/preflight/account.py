@@ -21,6 +21,7 @@ from sleeper.properties.deployment import (
 from sleeper.properties.images import NamedImage, Registry, release_tag
 from sleeper.properties.instance import (
     ACCOUNT,
+    BUCKET_NAMES_REGION,
     COMPACTION_CPU_ARCHITECTURE,
     ID,
     NETWORK_ENDPOINTS,
@@ -89,7 +90,11 @@ class Account(Protocol):
         ...
 
     def deployed_properties(self, instance_id: str) -> Mapping[str, str] | None:
-        """Returns the properties in the instance's bucket; None if there is none."""
+        """Returns the properties of the region's instance; None if there is none."""
+        ...
+
+    def other_region(self, instance_id: str) -> str | None:
+        """Returns the other region whose instance has the id and the names without a region."""
         ...
 
     def has_stack(self, instance_id: str) -> bool:
@@ -174,7 +179,10 @@ def _check_data(
 ) -> Iterator[Finding]:
     """Finds what a destroyed instance left, whose names a new one cannot have."""
     instance_id = properties.get(ID)
-    if account.deployed_properties(instance_id) is None or account.has_stack(instance_id):
+    if account.deployed_properties(instance_id) is None:
+        yield from _check_names(properties, account)
+        return
+    if account.has_stack(instance_id):
         return
     message = f"a destroyed instance {instance_id} left its buckets and tables"
     if adopts:
@@ -184,6 +192,17 @@ def _check_data(
             "data",
             f"{message}, so their names exist: `make adopt` deploys it with them; to start empty, "
             "delete them",
+        )
+
+
+def _check_names(properties: InstanceProperties, account: Account) -> Iterator[Finding]:
+    region = account.other_region(properties.get(ID))
+    if region is not None and not properties.get(BUCKET_NAMES_REGION):
+        yield warning(
+            "data",
+            f"region {region} has an instance {properties.get(ID)}, so its names of buckets exist: "
+            f"`make deploy` adds the region to the names; set {BUCKET_NAMES_REGION.name}=true for "
+            "other ways to deploy it",
         )
 
 

@@ -135,10 +135,12 @@ SCHEDULE_ALARMS = declare("schedule.alarms", STRING_LIST, (), Group.DEPLOYED, "T
 class DeployedBucket:
     """A bucket. `name` is the part between the instance's prefix and the account.
 
+    Names with the region have `short_name` instead, of at most 6 letters, because S3 allows 63.
     A `lasting` bucket can outlive the deployment.
     """
 
     name: str
+    short_name: str
     place: Property[str | None]
     lasting: bool = False
 
@@ -184,10 +186,10 @@ UPLOADS_PREFIX = "for_ingest/"
 """Keys of files in the data bucket that clients upload there before they name them in a job."""
 
 # fmt: off
-CONFIG = DeployedBucket("config", CONFIG_BUCKET, lasting=True)
-TABLE_DATA = DeployedBucket("table-data", DATA_BUCKET, lasting=True)
-QUERY_RESULTS = DeployedBucket("query-results", QUERY_RESULTS_BUCKET)
-BULK_IMPORT = DeployedBucket("bulk-import", BULK_IMPORT_BUCKET)
+CONFIG = DeployedBucket("config", "config", CONFIG_BUCKET, lasting=True)
+TABLE_DATA = DeployedBucket("table-data", "data", DATA_BUCKET, lasting=True)
+QUERY_RESULTS = DeployedBucket("query-results", "query", QUERY_RESULTS_BUCKET)
+BULK_IMPORT = DeployedBucket("bulk-import", "import", BULK_IMPORT_BUCKET)
 
 # By name, by id: by key. By online: tables by name (a range).
 TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", TABLE_NAME_INDEX, Key("TableName"), lasting=True)

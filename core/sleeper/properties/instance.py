@@ -123,6 +123,7 @@ NETWORK_ENDPOINTS = declare("network.interface.endpoints", FLAG, False, Group.DE
 VERSION = declare("version", optional(text(200)), None, Group.DEPLOYED, "The version that deployed the instance. Older clients ignore properties that they do not know.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+BUCKET_NAMES_REGION = declare("bucket.names.region", FLAG, False, Group.DEPLOYMENT, "Whether the names of buckets and of the dashboard have the region, so that another region of the account can have an instance of the same id. `make deploy` chooses it for a new instance. An instance keeps its names.", redeploy=True)
 OPTIONAL_STACKS = declare("optional.stacks", members(_STACKS, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "The optional parts that are deployed. EmrStudioStack deploys nothing.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables are retained when the stack is deleted.", redeploy=True)
 TERMINATION_PROTECTION = declare("termination.protection", FLAG, True, Group.DEPLOYMENT, "Whether CloudFormation refuses to delete the stack. To destroy an instance, deploy it with false first.", redeploy=True)

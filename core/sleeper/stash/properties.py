@@ -22,5 +22,5 @@ STASH_TASK_CPU = declare("stash.task.cpu", whole_number(256, 16_384), 2048, _GRO
 STASH_TASK_MEMORY_MB = declare("stash.task.memory.mb", whole_number(512, 122_880), 4096, _GROUP, "The memory of a stash task, in MiB.", redeploy=True)
 STASH_ALARM_HOURS = declare("stash.alarm.hours", _ALARM_HOURS, 0, _GROUP, "On AWS, the number of hours without a completed stash that raises an alarm. 0: no alarm.", redeploy=True)
 STASH_PIECE_BYTES = inherit("stash.piece.bytes", byte_count(1024), 128 * 1024**2, _GROUP, "The approximate size of the data files that become one file of a stash. Smaller leaves are a file each, larger ones are divided.")
-STASHES = DeployedBucket("stashes", STASH_BUCKET, lasting=True)
+STASHES = DeployedBucket("stashes", "stash", STASH_BUCKET, lasting=True)
 # fmt: on

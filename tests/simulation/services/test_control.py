@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from simulation.services.world import Services
-from sleeper.aws.clients import config_bucket_name
+from sleeper.aws.clients import config_bucket_names
 from sleeper.aws.errors import MissingResourceError, translate_errors
 from sleeper.aws.secrets import read_managed_secret
 from sleeper.aws.task_launcher import EcsTaskLauncher
@@ -39,4 +39,4 @@ def test_secrets_and_the_account(services: Services) -> None:
     services.control.secrets["password"] = "sesame"
     with services.install():
         assert read_managed_secret("password") == "sesame"
-        assert config_bucket_name("x") == "sleeper-x-config-000000000000"
+        assert config_bucket_names("x").plain == "sleeper-x-config-000000000000"

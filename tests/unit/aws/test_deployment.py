@@ -10,7 +10,12 @@ import pytest
 from moto import mock_aws
 
 from sleeper.admin.instance_folder import TableDefinition
-from sleeper.aws.deployment import define_table, deployed_properties, protect_tables
+from sleeper.aws.deployment import (
+    check_kept_buckets,
+    define_table,
+    deployed_properties,
+    protect_tables,
+)
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
@@ -36,6 +41,17 @@ def _deploy(
     return deployed_properties(
         deployed_values, {**names, **previous}, {**names, **current}, {URL: "new"}
     ).values
+
+
+def test_an_upgrade_that_renames_the_bucket_of_data_is_refused() -> None:
+    before = {"sleeper.config.bucket": "sleeper-a-config-1", "sleeper.data.bucket": "a"}
+    check_kept_buckets({}, before)
+    check_kept_buckets(before, {**before, URL: "new"})
+    for name in before:
+        with pytest.raises(
+            InvalidRequestError, match=r"with the former sleeper\.bucket\.names\.region"
+        ):
+            check_kept_buckets(before, {**before, name: "b"})
 
 
 def test_a_first_deployment_writes_the_folder_s_and_the_deployed_properties() -> None:

@@ -20,12 +20,14 @@ from sleeper.preflight.finding import Level
 from sleeper.preflight.key import Key
 from sleeper.properties.images import Registry
 from sleeper.properties.values import instance_properties
+from tools.bucket_names import choose_names
 
 _KEYS = "arn:aws:kms:eu-west-2:123456789012:key/"
 KEY, OTHER_KEY = f"{_KEYS}1", f"{_KEYS}2"
 USABLE = Key("Enabled", "SYMMETRIC_DEFAULT", "ENCRYPT_DECRYPT", "CUSTOMER")
 SERVICES = ("logs.eu-west-2.amazonaws.com", "cloudwatch.amazonaws.com", "fargate.amazonaws.com")
 EMR = "EmrServerlessBulkImportStack"
+NAMES = "sleeper.bucket.names.region"
 
 
 @dataclass
@@ -46,6 +48,7 @@ class DescribedAccount:
     with_route: frozenset[str] = frozenset()
     missing: set[str] = field(default_factory=set)
     deployed: dict[str, dict[str, str]] = field(default_factory=dict)
+    elsewhere: dict[str, str] = field(default_factory=dict)
     keys: dict[str, Key] = field(default_factory=lambda: {KEY: USABLE})
     services: tuple[str, ...] = SERVICES
     denied: set[str] = field(default_factory=set)
@@ -72,6 +75,9 @@ class DescribedAccount:
 
     def deployed_properties(self, instance_id: str) -> dict[str, str] | None:
         return self.deployed.get(instance_id)
+
+    def other_region(self, instance_id: str) -> str | None:
+        return self.elsewhere.get(instance_id)
 
     def has_stack(self, instance_id: str) -> bool:
         return instance_id in self.stacks
@@ -157,6 +163,31 @@ def test_a_deployment_over_a_destroyed_instance_is_refused_unless_it_adopts() ->
     found = {each.check: each for each in check_account(properties, destroyed, adopts=True)}
     assert found["data"].level is Level.OK
     assert problems(replace(destroyed, stacks={"here"}), **given) == []
+
+
+def test_names_of_an_instance_in_another_region() -> None:
+    account = DescribedAccount(elsewhere={"here": "us-east-1"})
+    ((level, text),) = problems(account)
+    assert level is Level.WARNING
+    assert "region us-east-1 has an instance here" in text
+    assert problems(account, bucket_names_region="true") == []
+
+
+@pytest.mark.parametrize(
+    ("account", "values", "argument"),
+    [
+        (DescribedAccount(), {}, ""),
+        (DescribedAccount(deployed={"here": {}}, elsewhere={"here": "us-east-1"}), {}, ""),
+        (DescribedAccount(elsewhere={"here": "us-east-1"}), {}, "-c bucketNamesRegion=true"),
+        (DescribedAccount(elsewhere={"here": "us-east-1"}), {NAMES: "false"}, ""),
+        (DescribedAccount(deployed={"here": {NAMES: "true"}}), {}, "-c bucketNamesRegion=true"),
+    ],
+)
+def test_a_deployment_chooses_names_that_exist_or_are_free(
+    account: DescribedAccount, values: dict[str, str], argument: str
+) -> None:
+    properties = instance_properties({"sleeper.id": "here", **values})
+    assert choose_names(properties, account) == argument
 
 
 def test_a_part_that_is_not_deployed_is_not_checked() -> None:

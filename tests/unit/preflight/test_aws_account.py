@@ -58,6 +58,22 @@ def test_the_properties_of_the_deployed_instance(account: AwsAccount) -> None:
     assert account.deployed_properties("a") is None
     client.put_object(Bucket=bucket, Key="instance.properties", Body=b"sleeper.id=a")
     assert account.deployed_properties("a") == {"sleeper.id": "a"}
+    assert account.other_region("a") is None
+
+
+def test_the_properties_of_an_instance_whose_id_another_region_has(account: AwsAccount) -> None:
+    client = boto3.client("s3")
+    place = {"LocationConstraint": "eu-west-2"}
+    for bucket, region in (("", "us-east-1"), ("-eu-west-2", "eu-west-2")):
+        assert account.deployed_properties("a") is None
+        name = f"sleeper-a-config-123456789012{bucket}"
+        client.create_bucket(Bucket=name, CreateBucketConfiguration=place)
+        text = f"sleeper.id=a\nsleeper.region={region}"
+        client.put_object(Bucket=name, Key="instance.properties", Body=text.encode())
+        assert account.other_region("a") == "us-east-1"
+    deployed = account.deployed_properties("a")
+    assert deployed is not None
+    assert deployed["sleeper.region"] == "eu-west-2"
 
 
 def test_stacks(account: AwsAccount) -> None:

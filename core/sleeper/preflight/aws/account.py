@@ -6,7 +6,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
-from sleeper.aws.clients import aws_client, config_bucket_name
+from sleeper.aws.clients import aws_client, config_bucket_names
 from sleeper.aws.config_bucket import INSTANCE_FILE
 from sleeper.aws.errors import error_code, translate_errors
 from sleeper.preflight.account import (
@@ -19,6 +19,7 @@ from sleeper.preflight.account import (
 from sleeper.preflight.key import Key
 from sleeper.properties.deployed import stack_name
 from sleeper.properties.images import Registry
+from sleeper.properties.instance import REGION
 from sleeper.properties.java_text import read_properties_text
 
 _BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
@@ -91,13 +92,15 @@ class AwsAccount:
         return bool(regions) and region not in regions
 
     def deployed_properties(self, instance_id: str) -> Mapping[str, str] | None:
-        bucket, client = config_bucket_name(instance_id), aws_client("s3")
-        with translate_errors(f"the properties of instance {instance_id}"):
-            try:
-                found = client.get_object(Bucket=bucket, Key=INSTANCE_FILE)
-            except (client.exceptions.NoSuchBucket, client.exceptions.NoSuchKey):
-                return None
-            return read_properties_text(found["Body"].read().decode())
+        names = config_bucket_names(instance_id)
+        files = (_read_properties(name) for name in (names.plain, names.with_region))
+        here = (each for each in files if each and _region(each, names.region) == names.region)
+        return next(here, None)
+
+    def other_region(self, instance_id: str) -> str | None:
+        names = config_bucket_names(instance_id)
+        region = _region(_read_properties(names.plain) or {}, names.region)
+        return None if region == names.region else region
 
     def has_stack(self, instance_id: str) -> bool:
         client, name = aws_client("cloudformation"), stack_name(instance_id)
@@ -159,3 +162,18 @@ def _routed(owners: dict[str, str], tables: Sequence[dict[str, Any]]) -> frozens
             elif "SubnetId" in association:
                 own[association["SubnetId"]] = is_routed
     return frozenset(s for s, vpc in owners.items() if own.get(s, main.get(vpc, False)))
+
+
+def _read_properties(bucket: str) -> Mapping[str, str] | None:
+    """Returns the properties in a config bucket; None if there is none."""
+    client = aws_client("s3")
+    with translate_errors(f"the properties in bucket {bucket}"):
+        try:
+            found = client.get_object(Bucket=bucket, Key=INSTANCE_FILE)
+        except (client.exceptions.NoSuchBucket, client.exceptions.NoSuchKey):
+            return None
+        return read_properties_text(found["Body"].read().decode())
+
+
+def _region(properties: Mapping[str, str], default: str) -> str:
+    return properties.get(REGION.name) or default
