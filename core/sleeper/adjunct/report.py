@@ -13,6 +13,7 @@ from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.adjunct.versions.status import StoreStatus, seconds_since
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.json_python import value_column
 from sleeper.datafiles.json_text import json_lines, json_values
 from sleeper.reports.output import Column, ColumnKind, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
@@ -64,7 +65,9 @@ def _value_texts(fields: Sequence[StoredField] | None, values: list[Any]) -> lis
         return [json.dumps(each, default=_encode, ensure_ascii=False) for each in values]
     batch = pa.RecordBatch.from_arrays(
         [
-            pa.array([None if v is None else v[each.name] for v in values], arrow_type(each.type))
+            value_column(
+                [None if v is None else v[each.name] for v in values], arrow_type(each.type)
+            )
             for each in fields
         ],
         names=[each.name for each in fields],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from sleeper.api.notebook import result_html
+from sleeper.datafiles.arrow import with_text
 from sleeper.datafiles.json_python import python_rows
 from sleeper.errors import InvalidRequestError
 from sleeper.query.changes.read import Change, check_columns, feed_schema
@@ -94,10 +95,11 @@ class Rowset:
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "polars.DataFrame":
-        """Reads all rows into memory, as a Polars data frame. Requires Polars."""
+        """Reads all rows into memory, as a Polars data frame, JSON as text. Requires Polars."""
         import polars
 
-        frame = polars.from_arrow(self.to_arrow())
+        rows = self.to_arrow()
+        frame = polars.from_arrow(rows.cast(with_text(rows.schema)))
         assert isinstance(frame, polars.DataFrame)
         return frame
 

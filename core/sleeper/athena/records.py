@@ -20,6 +20,7 @@ from sleeper.athena.responses import ReadRecordsResponse, RemoteReadRecordsRespo
 from sleeper.athena.split import SpillLocation, Split
 from sleeper.athena.splits import check_version_is_kept, constraints_by_field
 from sleeper.athena.times import to_date_milli
+from sleeper.datafiles.arrow import with_text
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_from_json
 from sleeper.processing.restriction import restrict_version, visible_schema
@@ -126,6 +127,7 @@ def _rows(table: QueryTable, reading: _Reading, connector: Connector) -> Iterato
         # The split's hold keeps the version.
         with run_query(reading.query, table, connector.engine(), is_held=True) as rows:
             for batch in rows:
+                batch = batch.cast(with_text(batch.schema))
                 batch = filter_rows(batch, reading.remaining).select(reading.columns)
                 if left is not None:
                     batch = batch.slice(0, left)

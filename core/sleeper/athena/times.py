@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from sleeper.athena.constraints import AllOrNoneValueSet, EquatableValueSet, ValueSet
 from sleeper.athena.encoding import DATE_MILLI, MILLISECONDS
+from sleeper.datafiles.arrow import is_json
 
 MICROSECONDS_PER_MILLISECOND = 1000
 # 1800-01-01 and 2200-01-01.
@@ -27,6 +28,8 @@ _PLAUSIBLE_MAX_MS = 7_258_118_400_000
 
 def athena_type(kind: pa.DataType) -> pa.DataType | None:
     """Returns Athena's type of a column; None for lists and maps of timestamps, which it lacks."""
+    if is_json(kind):
+        return pa.string()
     if pa.types.is_timestamp(kind):
         return DATE_MILLI
     if pa.types.is_map(kind):

@@ -105,6 +105,11 @@ def is_json(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.JsonType)
 
 
+def with_text(kinds: pa.Schema) -> pa.Schema:
+    """Returns the schema with text in place of JSON, for readers that do not know its type."""
+    return pa.schema([f.with_type(pa.string()) if is_json(f.type) else f for f in kinds])
+
+
 def as_json(column: pa.Array) -> pa.Array:
     """Returns a column of text, which is JSON, as one of `JSONType`."""
     return pa.ExtensionArray.from_storage(pa.json_(), column.cast(pa.string()))

@@ -6,13 +6,13 @@ Numbers become `int` and `float`; one that no `float` is near, or of thousands o
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.arrow import is_json, json_storage
+from sleeper.datafiles.arrow import as_json, is_json, json_storage
 
 # Python refuses to make an integer of more than 4,300 digits.
 _DIGITS_MAX = 4_000
@@ -41,6 +41,14 @@ def write_json(value: Any) -> str:
         case float() | Decimal():
             raise ValueError(f"{value} is no number of JSON")
     raise TypeError(f"{type(value).__name__} is no type of JSON")
+
+
+def value_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Returns Python values as a column of the type, `None` as null."""
+    if not is_json(kind):
+        return pa.array(values, kind)
+    texts = [None if each is None else write_json(each) for each in values]
+    return as_json(pa.array(texts, pa.string()))
 
 
 def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sleeper.datafiles.arrow import json_storage
+from sleeper.datafiles.arrow import is_json, json_storage
 from sleeper.datafiles.conversions import as_numbers, integer_array
 from sleeper.datafiles.json_limits import NO_LIMITS, JsonLimits
 from sleeper.datafiles.json_syntax import NotJsonError, check_json
@@ -116,7 +116,7 @@ def _as_distinct(keys: pa.Array) -> pa.Array:
 def check_field(column: pa.Array, field: Field) -> None:
     """Raises UnfitError or DamagedArrayError unless the field can have the array's values.
 
-    The array has the Arrow type of the field.
+    The array has the Arrow type of the field; JSON may be text.
     """
     check_values(column)
     if not field.nullable and column.null_count:
@@ -124,7 +124,7 @@ def check_field(column: pa.Array, field: Field) -> None:
     if isinstance(field.type, ListType | MapType):
         check_inside(column)
     if field.type is PrimitiveType.JSON:
-        check_documents(json_storage(column))
+        check_documents(json_storage(column) if is_json(column.type) else column)
 
 
 def check_documents(text: pa.Array, limits: JsonLimits = NO_LIMITS) -> None:

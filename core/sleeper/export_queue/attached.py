@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.casts import cast_column, is_castable
+from sleeper.datafiles.json_python import write_json
 from sleeper.datafiles.key_values import from_key_values
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.export_queue.definition import ExportQueue, ExportSource, parse_definition
@@ -15,7 +16,7 @@ from sleeper.export_queue.rows import encode_rows, rows_schema
 from sleeper.export_queue.table_queries import queues_in
 from sleeper.export_queue.transactions import ExportRows, QueueExports
 from sleeper.schema.key_values import check_key_value
-from sleeper.schema.model import PLAIN_KEY_TYPES, Field, Key, MapType, type_name
+from sleeper.schema.model import PLAIN_KEY_TYPES, Field, Key, MapType, PrimitiveType, type_name
 from sleeper.statestore.reading.table_state import TableState
 
 EXPORT_BYTES_MAX = 4 * 1_048_576
@@ -163,6 +164,8 @@ def _check_value(queue: ExportQueue, value_field: Field, value: object) -> Any:
     try:
         if isinstance(kind, MapType) and isinstance(value, Mapping):
             column = pa.array([[*value.items()]], arrow_type(kind))
+        elif kind is PrimitiveType.JSON:
+            column = pa.array([write_json(value)])
         else:
             column = pa.array([value])
         if is_castable(column.type, kind):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from sleeper.datafiles.json_python import python_rows
 from sleeper.errors import SleeperError
 from sleeper.export_queue.definition import SEQUENCE, TOMBSTONE, ExportQueue
 from sleeper.instance import Instance
@@ -43,7 +44,7 @@ class ExportBatch:
         columns = self.rows.select([f.name for f in self.queue.keys]).to_pydict()
         keys = list(columns.values())
         chosen = zip(*keys, strict=True) if len(keys) > 1 else iter(keys[0])
-        values = self.rows.select([f.name for f in self.queue.values]).to_pylist()
+        values = python_rows(self.rows.select([f.name for f in self.queue.values]))
         sequences = self.rows.column(SEQUENCE).to_pylist()
         tombstones = self.rows.column(TOMBSTONE).to_pylist()
         for key, value, sequence, is_tombstone in zip(

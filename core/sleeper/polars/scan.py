@@ -12,6 +12,7 @@ from polars.io.plugins import register_io_source
 from sleeper.api.instance import Instance, open_instance
 from sleeper.api.table import Table
 from sleeper.api.table_versions import AsOf
+from sleeper.datafiles.arrow import with_text
 from sleeper.partitions.json import region_to_json
 from sleeper.polars.predicates import find_regions
 from sleeper.query.sql.key_predicates import Regions
@@ -52,7 +53,7 @@ def _open_table(where: Instance | str | os.PathLike[str], name: str) -> Iterator
 
 
 def _make_frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
-    frame = pl.from_arrow(rows)
+    frame = pl.from_arrow(rows.cast(with_text(rows.schema)))
     assert isinstance(frame, pl.DataFrame)
     return frame
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from sleeper.datafiles.arrow import with_text
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import OpenTable
 from sleeper.query.changes.parts import ChangeFollower, read_changes_part
@@ -90,7 +91,7 @@ class SleeperChangesSource(DataSource):
 
 def to_changes(schema: Schema) -> StructType:
     """Returns the DataFrame schema of the changes of a table."""
-    return from_arrow_schema(feed_schema(schema))
+    return from_arrow_schema(with_text(feed_schema(schema)))
 
 
 def _read_schema(options: Options) -> Schema:

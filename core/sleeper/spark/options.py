@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sleeper import INSTANCE_VARIABLE
+from sleeper.datafiles.arrow import with_text
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
@@ -239,7 +240,7 @@ def to_spark(schema: Schema, columns: tuple[str, ...] | None) -> StructType:
     """Returns the DataFrame schema of the columns; None is all columns."""
     for name in columns or ():
         schema.field(name)
-    return from_arrow_schema(result_schema(schema, columns))
+    return from_arrow_schema(with_text(result_schema(schema, columns)))
 
 
 def to_arrow(schema: StructType) -> pa.Schema:

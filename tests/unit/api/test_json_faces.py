@@ -9,18 +9,31 @@ import io
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import sleeper
+from sleeper.adjunct.columns.values import ValueColumns
+from sleeper.adjunct.contents.values import ValueCodec
+from sleeper.adjunct.definition import Layout, StoredField
+from sleeper.athena.connector import athena_schema
+from sleeper.datafiles.json_python import parse_json
+from sleeper.duckdb import register_tables
 from sleeper.errors import InvalidRequestError
+from sleeper.polars import scan_sleeper
 from sleeper.query.rows.output import ROW_OUTPUTS
 from sleeper.reports.check import check_table
+from sleeper.schema.model import PrimitiveType
+from sleeper.spark.options import cast_batches, to_arrow, to_spark
 from tests.tables.opened import compact
+from tests.unit.serve.client import post, request
 
 SCHEMA = {
     "rowKeyFields": [{"name": "id", "type": "LongType"}],
@@ -147,11 +160,63 @@ def read_compacted(instance: sleeper.Instance, table: sleeper.Table, folder: Pat
     return read_arrow(instance, table, folder)[:-1]
 
 
+def read_duckdb(instance: sleeper.Instance, table: sleeper.Table, _: Path) -> Texts:
+    with duckdb.connect() as connection:
+        register_tables(connection, instance)
+        rows = connection.sql(f"SELECT typeof(doc), doc FROM {table.name} ORDER BY id").fetchall()
+        second = connection.sql("SELECT doc ->> '$.b[1]' FROM docs WHERE id = 8").fetchall()
+        chosen = connection.sql("SELECT id FROM docs WHERE doc = 'true'").fetchall()
+    assert (second, chosen) == ([("2.5",)], [(12,)])
+    assert {kind for kind, _ in rows} == {"JSON"}
+    return [text for _, text in rows]
+
+
+def read_http(instance: sleeper.Instance, table: sleeper.Table, _: Path) -> Texts:
+    answer = post(instance._ports, f"/tables/{table.name}/query", {})
+    assert answer.status_code == HTTPStatus.OK
+    return written_texts(answer.content.decode().split("\n")[: len(TEXTS)])
+
+
+def read_changes(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
+    rows = table.changes().to_arrow()
+    texts: Texts = pc.struct_field(rows.column("row"), "doc").to_pylist()
+    return texts[-len(TEXTS) :]
+
+
+def read_spark(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
+    kinds = to_arrow(to_spark(table.schema, None))
+    assert kinds.field("doc").type == pa.string()
+    rows = pa.Table.from_batches(cast_batches(table.query(), kinds))
+    return rows.column("doc").to_pylist()
+
+
+def read_adjunct(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
+    fields = (StoredField("doc", PrimitiveType.JSON), StoredField("text", PrimitiveType.STRING))
+    codec = ValueCodec(Layout((StoredField("id", PrimitiveType.LONG),), fields))
+    rows = table.query(columns=["doc", "text"]).to_arrow().combine_chunks().to_batches()[0]
+    encoded = codec.encode_rows(rows.columns, rows.num_rows)
+    values = [codec.decode(each)["doc"] for each in encoded]
+    assert values == [None if text is None else parse_json(text) for text in TEXTS]
+    columns = ValueColumns("s", Layout((StoredField("id", PrimitiveType.LONG),), fields))
+    decoded = columns.decode(pa.array(encoded, pa.large_binary()))
+    assert decoded.schema.field("doc").type == pa.json_()
+    return decoded.column("doc").to_pylist()
+
+
 READERS: dict[str, Read] = {
     "to_arrow": read_arrow,
     "compaction": read_compacted,
     "keys": read_keys,
     "sql": read_sql,
+    "polars": lambda _, table, __: table.query().to_polars()["doc"].to_list(),
+    "polars scan": lambda instance, table, _: (
+        scan_sleeper(instance, table.name).sort("id").collect()["doc"].to_list()
+    ),
+    "duckdb": read_duckdb,
+    "http": read_http,
+    "changes": read_changes,
+    "spark": read_spark,
+    "adjunct": read_adjunct,
     "pandas": lambda _, table, __: [*table.query().to_pandas()["doc"]],
     **{f"output {name}": read_output(name) for name in ROW_OUTPUTS if name != "table"},
 }
@@ -280,3 +345,35 @@ def test_fields_that_cannot_be_json_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         instance.create_table("refused", schema)
+
+
+def test_rows_come_in_by_http(instance: sleeper.Instance, docs: sleeper.Table) -> None:
+    answer = request(
+        instance._ports,
+        "POST",
+        "/tables/docs/rows",
+        content=lines().encode(),
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    assert answer.status_code == HTTPStatus.OK, answer.text
+    assert docs.query().to_arrow().column("doc").to_pylist() == TEXTS
+
+
+def test_athena_has_text(docs: sleeper.Table) -> None:
+    assert athena_schema(docs.schema).field("doc").type == pa.string()
+
+
+def test_tables_like_rows_have_json(instance: sleeper.Instance, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"id":1,"doc":{"a":1}}\n{"id":2,"doc":[{}]}\n{"id":3,"doc":"x"}\n'
+    )
+    nested = pa.table({"id": [4], "doc": [{"b": [[1]]}], "more": pa.array(["{}"]).cast(pa.json_())})
+    pq.write_table(nested, tmp_path / "b.parquet")
+    paths = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.parquet")]
+    table = instance.create_table("like", like=paths, key="id")
+    assert [field.type for field in table.schema.values] == [PrimitiveType.JSON] * 2
+    table.ingest(paths)
+    texts = ['{"a":1}', "[{}]", '"x"', '{"b":[[1]]}']
+    assert table.query().to_arrow().column("doc").to_pylist() == texts
+    copy = instance.create_table("copy", like=table.query().to_arrow(), key="id")
+    assert copy.schema.has_fields_of(table.schema)

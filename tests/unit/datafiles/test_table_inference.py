@@ -137,10 +137,6 @@ def test_types_that_no_rows_can_share_are_refused(tmp_path: Path) -> None:
         ({"a.csv": "ids,v\n1,2\n"}, r"no column 'id' \(expected one of ids LongType, v .*ids\?"),
         ({"a.csv": ""}, "the files have no columns"),
         (
-            {"a.jsonl": '{"id":1,"v":{"a":1}}\n'},
-            r"a\.jsonl: column 'v' is struct.*--nested json",
-        ),
-        (
             {"a.parquet": pa.table({"id": [1], "t": pa.array([1], pa.time64("us"))})},
             r"a\.parquet: column 't' is time64.*expected numbers",
         ),

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.plan import merge
 from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.errors import DataError, InvalidRequestError, UserCodeError
@@ -355,3 +356,25 @@ def test_rows_written_for_a_statement_are_deleted_with_it(make: Any, end: str) -
         else:
             del result
     assert list(table.engine.spill_folder.glob("*.parquet")) == []
+
+
+def test_iterators_see_json_as_text(make: Any) -> None:
+    schema = Schema((Field("k", P.LONG),), (), (Field("doc", P.JSON, nullable=True),))
+    table = make(schema)
+    docs = pa.array(["1.10", None]).cast(pa.json_())
+    table.ingest_sorted(pa.table([pa.array([1, 2]), docs], schema=arrow_schema(schema)))
+    outputs = ["[1]"]
+
+    def replace_texts(batches: Iterator[pa.RecordBatch], _: str) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            assert batch.column("doc").type == pa.string()
+            texts = pa.array(outputs * batch.num_rows)
+            yield batch.set_column(1, batch.schema.field("doc"), texts)
+
+    query_table = make_query_table(table, make_iterators(replace_texts))
+    rows = run_query(Query(processing=MINE), query_table, engine(table)).read_all()
+    assert rows.column("doc").type == pa.json_()
+    assert rows.column("doc").to_pylist() == ["[1]", "[1]"]
+    outputs[0] = "x"
+    with pytest.raises(UserCodeError, match="invalid output: field 'doc': not JSON"):
+        run_query(Query(processing=MINE), query_table, engine(table)).read_all()

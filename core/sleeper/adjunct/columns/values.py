@@ -15,6 +15,7 @@ import pyarrow as pa
 from sleeper.adjunct.contents.values import BYTES_TAG, NUMBER_TAGS, TEXT_TAG, ValueCodec
 from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.json_python import value_column
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType
 
@@ -60,7 +61,7 @@ class ValueColumns:
     def _read_each(self, values: pa.LargeBinaryArray) -> list[pa.Array]:
         decoded = [self._codec.decode(each) for each in values.to_pylist()]
         return [
-            pa.array([row.get(each.name) for row in decoded], each.type) for each in self.schema
+            value_column([row.get(each.name) for row in decoded], each.type) for each in self.schema
         ]
 
     def _read_plain(self, values: pa.LargeBinaryArray) -> list[pa.Array]:
@@ -89,7 +90,7 @@ class _Cells:
                 column = pa.array(tags == _TRUE, pa.bool_(), mask=is_null)
                 self._starts = self._starts + 1
                 return column
-            case PrimitiveType.STRING | DecimalType():
+            case PrimitiveType.STRING | PrimitiveType.JSON | DecimalType():
                 return self._read_content(field, tags, is_null, TEXT_TAG, is_wanted)
             case PrimitiveType.BYTE_ARRAY:
                 return self._read_content(field, tags, is_null, BYTES_TAG, is_wanted)

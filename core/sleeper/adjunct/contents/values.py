@@ -1,7 +1,7 @@
 """Values of a store as bytes: MessagePack, made of whole columns.
 
 A value with fields is an array of its values in the layout's order. Times are integers of
-microseconds, dates of days, and decimals are text.
+microseconds, dates of days, and decimals and JSON are text.
 """
 
 import datetime
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.datafiles.arrow import as_plain
+from sleeper.datafiles.json_python import parse_json
 from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType
 
 _NOTHING = pa.scalar(b"", pa.binary())
@@ -113,6 +114,8 @@ def _converter(kind: FieldType) -> Callable[[Any], Any] | None:
             return lambda number: _EPOCH + datetime.timedelta(microseconds=number)
         case PrimitiveType.DATE:
             return lambda number: datetime.date.fromordinal(number + _EPOCH_DAY)
+        case PrimitiveType.JSON:
+            return parse_json
         case DecimalType():
             return decimal.Decimal
         case ListType(element):
@@ -146,7 +149,7 @@ def _encode_valid(column: pa.Array, kind: FieldType) -> Cells:
         case PrimitiveType.BOOLEAN:
             true, false = (pa.scalar(each, pa.binary()) for each in (b"\xc3", b"\xc2"))
             return [pc.if_else(column, true, false)]
-        case PrimitiveType.STRING | DecimalType():
+        case PrimitiveType.STRING | PrimitiveType.JSON | DecimalType():
             return _prefix_lengths(column.cast(pa.string()).cast(pa.binary()), TEXT_TAG)
         case PrimitiveType.BYTE_ARRAY:
             return _prefix_lengths(column, BYTES_TAG)

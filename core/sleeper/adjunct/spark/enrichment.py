@@ -21,6 +21,7 @@ from sleeper.adjunct.definition import Layout, StoreDefinition
 from sleeper.adjunct.inputs.dataset import DatasetInput
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.spark.enrichment_task import PARTITION_COLUMN, Enrichment, StoreLocation
+from sleeper.datafiles.arrow import with_text
 from sleeper.errors import InvalidRequestError
 from sleeper.spark.options import quote_name, read_instance, to_arrow
 from sleeper.spark.session import run_this_python
@@ -81,7 +82,7 @@ def enrich(
     columns = _key_columns(df, on, keys)
     names = _value_names(fields, layout, prefix)
     _check_clashes(df, names.values())
-    values = ValueColumns(location.definition.name, layout, list(names)).schema
+    values = with_text(ValueColumns(location.definition.name, layout, list(names)).schema)
     added = from_arrow_schema(pa.schema([each.with_name(names[each.name]) for each in values]))
     target = StructType([*df.schema.fields, *added.fields])
     if partitions is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from datafusion import SessionContext
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import arrow_schema, with_text
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.expression import key_order
 from sleeper.datafiles.engine.session import new_table_name
@@ -97,9 +97,9 @@ def run_iterators(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yields the plan's rows after all other steps and iterators, of the table's types.
 
-    UserCodeError names the failed iterator and the key.
+    Iterators see JSON as text. UserCodeError names the failed iterator and the key.
     """
-    kind = arrow_schema(schema)
+    kind = with_text(arrow_schema(schema))
     rows: Iterator[pa.RecordBatch] = (batch.cast(kind) for batch in batches)
     planned = len(planned_steps(steps))
     bound: BoundIterator | None = None
@@ -110,7 +110,8 @@ def run_iterators(
         if step.iterator is not None:
             bound = step.iterator
             rows = _run_iterator(rows, schema, bound, step.now_ms)
-    yield from rows
+    target = arrow_schema(schema)
+    yield from (batch if batch.schema.equals(target) else batch.cast(target) for batch in rows)
 
 
 def _apply_step(
@@ -134,7 +135,7 @@ def _apply_step(
                 results = [batch.to_pyarrow() for batch in frame.execute_stream()]
             finally:
                 session.deregister_table(name)
-        yield from (batch.cast(arrow_schema(schema)) for batch in results)
+        yield from (batch.cast(with_text(arrow_schema(schema))) for batch in results)
 
 
 def _run_iterator(
@@ -223,7 +224,7 @@ class _OutputCheck:
 
     def __init__(self, schema: Schema, bound: BoundIterator) -> None:
         self._schema = schema
-        self._kind = arrow_schema(schema)
+        self._kind = with_text(arrow_schema(schema))
         self._keys = [field.name for field in schema.keys]
         self._bound = bound
         self._last: pa.RecordBatch | None = None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import arrow_schema, with_text
 from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.iterators.protocol import RowIterator
 from sleeper.processing.model import IteratorCall, Processing
@@ -31,7 +31,8 @@ class BoundIterator:
         row_key, sort_key = ([f.name for f in keys] for keys in (schema.row_keys, schema.sort_keys))
         try:
             with contain_errors(self.failure, passed=(ValueError,)):
-                iterator = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
+                fields = with_text(arrow_schema(schema))
+                iterator = self.make(fields, row_key, sort_key, self.call.config)
                 start_at = getattr(iterator, "start_at", None)
                 if start_at is not None:
                     start_at(now_ms)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import is_json
 from sleeper.datafiles.sources.samples import sample_file
 from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.schema.model import (
@@ -62,13 +63,18 @@ def _make_field(file: SourceFile, column: pa.Field) -> FieldType:
     if kind is None:
         raise InvalidRequestError(
             f"file {file}: column {column.name!r} is {column.type} (expected numbers, text, bytes, "
-            "times, dates, decimals, or lists or maps of them)"
+            "times, dates, decimals, JSON, or lists, maps or structs of them)"
         )
     return kind
 
 
 def find_field_type(kind: pa.DataType) -> FieldType | None:
-    """Returns the type of a field that has all values of the Arrow type, None if there is none."""
+    """Returns the type of a field that has all values of the Arrow type, None if there is none.
+
+    It is `JSONType` for JSON, structs, and lists and maps of other lists, maps and structs.
+    """
+    if is_json(kind) or pa.types.is_struct(kind):
+        return PrimitiveType.JSON
     if pa.types.is_dictionary(kind):
         return find_field_type(kind.value_type)
     for is_kind, each in _FIELD_TYPES:
@@ -78,15 +84,18 @@ def find_field_type(kind: pa.DataType) -> FieldType | None:
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         element = _find_element_type(kind.value_type)
-        return None if element is None else ListType(element)
+        return PrimitiveType.JSON if element is None else ListType(element)
     if pa.types.is_map(kind):
         key, value = _find_element_type(kind.key_type), _find_element_type(kind.item_type)
-        return None if key is None or value is None else MapType(key, value)
+        return PrimitiveType.JSON if key is None or value is None else MapType(key, value)
     return None
 
 
 def _find_element_type(kind: pa.DataType) -> PrimitiveType | DecimalType | None:
+    """Returns None for elements that lists and maps of a table cannot have."""
     result = find_field_type(kind)
+    if result is PrimitiveType.JSON:
+        return None
     return result if isinstance(result, PrimitiveType | DecimalType) else None
 
 

@@ -10,23 +10,25 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.arrow import arrow_type, as_json
 from sleeper.datafiles.sources.dialect import Dialect
 from sleeper.datafiles.sources.encodings import UTF8, Utf8Stream
-from sleeper.datafiles.sources.files import SourceFormat, source_format
+from sleeper.datafiles.sources.files import SourceFormat, combined, source_format
 from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
 from sleeper.datafiles.sources.parquet import UNREADABLE
+from sleeper.datafiles.sources.raw_members import separate_raw_members
 from sleeper.datafiles.sources.text import open_csv, open_json_lines
 from sleeper.datafiles.text_values import parse_values
 from sleeper.datafiles.validity import UnfitError
 from sleeper.errors import InvalidRequestError, classify_error
-from sleeper.schema.model import PrimitiveType
+from sleeper.schema.model import Field, PrimitiveType
 from sleeper.storage.bucket_folder import S3File, SourceFile
 from sleeper.storage.source_options import DEFAULT_OPTIONS, SourceOptions
 
@@ -38,6 +40,7 @@ _CODE = r"^[+-]?0\d"
 _MANY_DIGITS = r"^[+-]?\d{19}"
 
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_TEXTS = pa.array([], pa.string())
 
 
@@ -178,10 +181,10 @@ def _sample_json(
         return FileSample(file, SourceFormat.JSON_LINES, pa.schema([]), 0, True)
     check_objects(line for line in sample.split(b"\n") if line.strip())
     check_depth(sample)
-    # Arrow takes text for a time if all of it is one.
-    result = _read_json(sample, None).schema
-    texts = [f.name for f in result if pa.types.is_timestamp(f.type)]
-    table = _read_json(sample, pa.schema([(name, pa.string()) for name in texts]))
+    try:
+        table = _read_text_as_text(sample)
+    except pa.ArrowInvalid:
+        table = _read_with_json(sample)
     columns = table.schema
     for index, column in enumerate(table.schema):
         if finds_times and pa.types.is_string(column.type):
@@ -196,6 +199,27 @@ def _sample_json(
         table,
         encoding=encoding,
     )
+
+
+def _read_text_as_text(sample: bytes) -> pa.Table:
+    # Arrow takes text for a time if all of it is one.
+    result = _read_json(sample, None).schema
+    texts = [f.name for f in result if pa.types.is_timestamp(f.type)]
+    return _read_json(sample, pa.schema([(name, pa.string()) for name in texts]))
+
+
+def _read_with_json(sample: bytes) -> pa.Table:
+    """Reads lines with nested values that have several types. They are JSON."""
+    lines = [_MEMBERS.decode(line) for line in sample.splitlines() if line.strip()]
+    names = dict.fromkeys(
+        name for line in lines for name, value in line.items() if bytes(value)[:1] in (b"{", b"[")
+    )
+    fields = [Field(name, PrimitiveType.JSON, nullable=True) for name in names]
+    rest, raw = separate_raw_members(sample, fields)
+    table = _read_text_as_text(rest)
+    columns = raw.put_into({name: combined(table.column(name)) for name in table.column_names})
+    typed = {name: as_json(each) if name in names else each for name, each in columns.items()}
+    return pa.table(typed)
 
 
 def _read_json(sample: bytes, schema: pa.Schema | None) -> pa.Table:

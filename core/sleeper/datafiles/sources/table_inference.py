@@ -11,10 +11,10 @@ from functools import cache, reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import is_json
 from sleeper.datafiles.casts import is_castable
 from sleeper.datafiles.sources.files import SourceFormat
 from sleeper.datafiles.sources.inference import find_field_type
-from sleeper.datafiles.sources.nested import OPTION_HINT
 from sleeper.datafiles.sources.parquet import find_null, read_head
 from sleeper.datafiles.sources.samples import FileSample, sample_file
 from sleeper.errors import InvalidRequestError, did_you_mean
@@ -123,6 +123,8 @@ class _Column:
             return True
         if self.column.name in self.source.texts:
             return not isinstance(kind, ListType | MapType)
+        if self.source.is_json and kind is PrimitiveType.JSON:
+            return True
         if self.source.is_json:
             return self.type in _NUMBERS and (
                 kind in _NUMBERS or not isinstance(kind, PrimitiveType)
@@ -181,18 +183,13 @@ def _find_type(source: _Source, column: pa.Field, options: SourceOptions) -> Fie
     if pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)):
         return None
     result = find_field_type(kind)
+    if result is PrimitiveType.JSON and options.nested is not None and not is_json(kind):
+        return PrimitiveType.STRING
     if result is not None:
         return result
-    if pa.types.is_nested(kind):
-        if options.nested is not None:
-            return PrimitiveType.STRING
-        raise InvalidRequestError(
-            f"{source.name}: column {column.name!r} is {kind}, which has no field type "
-            f"({OPTION_HINT})"
-        )
     raise InvalidRequestError(
         f"{source.name}: column {column.name!r} is {kind} (expected numbers, text, bytes, times, "
-        "dates, decimals, or lists or maps of them)"
+        "dates, decimals, JSON, or lists, maps or structs of them)"
     )
 
 
@@ -291,9 +288,14 @@ _PAIRS = {
 
 @cache
 def widen(left: FieldType, right: FieldType) -> FieldType:
-    """Returns the type of both, StringType if they have no other one in common."""
+    """Returns the type of both, StringType if they have no other one in common.
+
+    JSON has all values of JSON lines, and of other files those that are JSON.
+    """
     if left == right:
         return left
+    if PrimitiveType.JSON in (left, right):
+        return PrimitiveType.JSON
     match left, right:
         case ListType(one), ListType(other):
             element = widen(one, other)

@@ -31,6 +31,7 @@ _TYPES = {
     PrimitiveType.BOOLEAN: "boolean",
     PrimitiveType.TIMESTAMP: "timestamp with time zone",
     PrimitiveType.DATE: "date",
+    PrimitiveType.JSON: "json",
 }
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from sleeper.datafiles.arrow import with_text
 from sleeper.errors import InvalidRequestError
 from sleeper.retries import retry_as_job
 from sleeper.spark.options import (
@@ -118,7 +119,7 @@ def _open(options: Options) -> tuple[str, Stash]:
 
 def _document_type(stash: Stash, table: str) -> StructType:
     """Returns the DataFrame schema of a table's documents. NotFoundError if it does not exist."""
-    return from_arrow_schema(stash.scan(table).schema)
+    return from_arrow_schema(with_text(stash.scan(table).schema))
 
 
 def _find(whole: StructType, name: str) -> StructField:
