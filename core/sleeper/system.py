@@ -144,7 +144,8 @@ class System(NamedTuple):
 
     What runs for it:
 
-    - `queues`; `operations` and `companions` of `sleeper run`; `spark_sources`: data sources of
+    - `queues`; `operations` and `companions` of `sleeper run`; `routes`: a function of the instance
+      that returns routes of `sleeper serve`; `spark_sources`: data sources of
       Spark; `spark_jobs`: functions that a driver of Spark runs, by its argument.
     - `stacks`: its parts of an instance on AWS, in the order of their creation.
 
@@ -187,6 +188,7 @@ class System(NamedTuple):
     queues: tuple[Queue, ...] = ()
     operations: tuple[Operation, ...] = ()
     companions: tuple[Companion, ...] = ()
+    routes: str | None = None
     reports: tuple[Report, ...] = ()
     table_listings: str | None = None
     table_lag: str | None = None

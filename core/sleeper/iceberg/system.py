@@ -14,5 +14,6 @@ SYSTEM = System(
         ),
     ),
     methods="sleeper.iceberg.methods:InstanceIceberg",
+    routes="sleeper.iceberg.catalog:catalog_routes",
     operations=(Operation("sleeper.iceberg.automatic:publish_due"),),
 )

@@ -25,6 +25,7 @@ from sleeper.serve.access import Access
 from sleeper.serve.application import make_server_application
 from sleeper.serve.metrics import ServerMetrics
 from sleeper.serve.observation import ObservedRequests
+from sleeper.serve.routes import system_routes
 from sleeper.serve.row_writers import RowWriters
 from sleeper.serve.service import ServerLimits, read_limits
 from sleeper.serve.sql_processes import SqlProcesses
@@ -91,7 +92,7 @@ def make_server(
         open_statement=statements.open,
         read_only_reason=_READ_ONLY_REASON if read_only or instance.read_only else None,
         writers=writers,
-        more_routes=[Route("/metrics", metrics.respond)],
+        more_routes=[Route("/metrics", metrics.respond), *system_routes(instance)],
     )
     access = Access(application, tokens)
     connections = Connections(_limit_connections(limits.connections_max), limits.header_seconds_max)
