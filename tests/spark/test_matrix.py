@@ -32,7 +32,7 @@ def test_the_installed_version_has_the_features_of_its_record(
 
 def test_all_versions_read_the_same_rows() -> None:
     record = read_record()
-    assert {"3.5", "4.0", "4.3"} <= set(record)
+    assert list(record) == ["3.5", "4.0", "4.1", "4.2", "4.3"]
     runs = [run[kind] for run in record.values() for kind in ("features", "connect") if kind in run]
     for name, newest in record["4.3"]["features"].items():
         outcomes = [run[name] for run in runs]
