@@ -72,9 +72,9 @@ def _check_is_classic() -> None:
     """Raises InvalidRequestError for Spark Connect, whose sessions have no `sparkContext`."""
     if is_remote():
         raise InvalidRequestError(
-            "bulk imports, adapters and stashes that Spark writes need a session of Spark in this "
-            "process, and it uses Spark Connect (expected a process without SPARK_REMOTE and "
-            "without remote sessions, and a master, such as spark://HOST:7077)"
+            "jobs start a session of Spark in this process, and it uses Spark Connect (expected a "
+            "process without SPARK_REMOTE and without remote sessions, and a master, such as "
+            "spark://HOST:7077)"
         )
 
 
