@@ -1,8 +1,9 @@
 """Requests to AWS by their prices: S3 by class, DynamoDB by units of capacity, SQS by request.
 
-The names are those of `aws_prices.json`. DynamoDB counts a unit for each 4 KiB that a consistent
-read returns and for each KiB of an item that is written, twice in a transaction, and once more for
-an item in an index. Items are measured as their JSON, which is a little larger than they are.
+The names are those of `sleeper/billing/prices.json`. DynamoDB counts a unit for each 4 KiB that a
+consistent read returns and for each KiB of an item that is written, twice in a transaction, and
+once more for an item in an index. Items are measured as their JSON, which is a little larger than
+they are.
 """
 
 import json

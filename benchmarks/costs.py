@@ -1,9 +1,6 @@
 """Costs on AWS: requests counted on local servers and processor seconds, times list prices."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks import costs_tasks
@@ -13,6 +10,7 @@ from benchmarks.measuring import Task, run_by_turns
 from benchmarks.result import Aim, Figure, Result, figure
 from benchmarks.rows import unsorted_files
 from benchmarks.settings import Settings
+from sleeper.billing.prices import Prices, TaskSize, read_prices
 from sleeper.bulk_export.properties import EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployment import QUERY_MEMORY_MB
@@ -23,12 +21,13 @@ from sleeper.properties.instance import (
     INGEST_TASK_MEMORY_MB,
 )
 
-_PRICES = Path(__file__).with_name("aws_prices.json")
 _ROWS = 16_000_000
 _FILES = 4
 _TB = 1e12
 _MILLION = 1e6
 _EMR_A_TB = 8.37
+# Lambda logs the beginning and the end of a run.
+_LOG_GIB_A_RUN = 600 / 2**30
 # An assumed time to the first byte, because the local server has none.
 _S3_SECONDS = 0.03
 SQS_STANDARD = "sqs_million_requests"
@@ -37,67 +36,31 @@ CLOUDWATCH_METRICS = "cloudwatch_million_metrics"
 _REQUESTS_OF_TABLE = {SQS_REQUESTS: 2, READ_UNITS: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """A table of prices in dollars by name, with the `source` of the list and its `region`."""
-
-    source: str
-    region: str
-    dollars: Mapping[str, float]
-
-    def requests(self, counts: Mapping[str, float]) -> float:
-        """Returns the price of requests and capacity units, whose prices are per million."""
-        return sum(self.dollars[name] * count / _MILLION for name, count in counts.items())
-
-    def task(self, size: "TaskSize", cpu_seconds: float) -> float:
-        """Returns the price of the time in which a task of this size uses so much of its CPUs."""
-        hours = cpu_seconds / 3600 / size.cpus
-        return hours * (
-            size.cpus * self.dollars["fargate_arm_cpu_hour"]
-            + size.memory_gib * self.dollars["fargate_arm_gb_hour"]
-            + self.dollars["public_address_hour"]
-        )
-
-    def function(self, memory_mb: int, seconds: float) -> float:
-        """Returns the price of one run of a function."""
-        gib_seconds = seconds * memory_mb / 1024
-        once = self.requests({"lambda_million_invocations": 1})
-        return once + gib_seconds * self.dollars["lambda_arm_gb_second"]
-
-    def idle_month(self, parts: IdleParts, requests: Mapping[str, float]) -> dict[str, float]:
-        """Returns the parts of an idle month. Each scheduled function makes these `requests`."""
-        polls = {SQS_STANDARD: parts.polls_month, SQS_REQUESTS: parts.fifo_polls_month}
-        watch = {SQS_STANDARD: parts.counts_month, CLOUDWATCH_METRICS: parts.metrics_month}
-        endpoint_month = self.dollars["hours_month"] * self.dollars["interface_endpoint_hour"]
-        return {
-            "schedules": self.runs(parts.schedules, requests),
-            "each table": self.runs(parts.table, _REQUESTS_OF_TABLE),
-            "polls of queues": self.requests(polls),
-            "the watch": self.requests(watch),
-            "alarms": parts.alarm_metrics * self.dollars["alarm_month"],
-            "interface endpoints": parts.endpoint_zones * endpoint_month,
-        }
-
-    def runs(self, runs: Runs, requests: Mapping[str, float]) -> float:
-        """Returns the price of runs of functions that make these requests each."""
-        functions = self.requests({"lambda_million_invocations": runs.count})
-        functions += runs.gb_seconds * self.dollars["lambda_arm_gb_second"]
-        return functions + runs.count * self.requests(requests)
+def idle_month(prices: Prices, parts: IdleParts, requests: Mapping[str, float]) -> dict[str, float]:
+    """Returns the parts of an idle month. Each scheduled function makes these `requests`."""
+    polls = {SQS_STANDARD: parts.polls_month, SQS_REQUESTS: parts.fifo_polls_month}
+    watch = {SQS_STANDARD: parts.counts_month, CLOUDWATCH_METRICS: parts.metrics_month}
+    hours = parts.endpoint_zones * prices.dollars["hours_month"]
+    return {
+        "schedules": _price_runs(prices, parts.schedules, requests),
+        "each table": _price_runs(prices, parts.table, _REQUESTS_OF_TABLE),
+        "polls of queues": prices.cost(polls),
+        "the watch": prices.cost(watch),
+        "logs": prices.cost(
+            {"logs_gb": _LOG_GIB_A_RUN * (parts.schedules.count + parts.table.count)}
+        ),
+        "alarms": prices.cost({"alarm_month": parts.alarm_metrics}),
+        "interface endpoints": prices.cost({"interface_endpoint_hour": hours}),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSize:
-    """The size of a Fargate task."""
-
-    cpus: float
-    memory_gib: float
-
-
-def read_prices() -> Prices:
-    """Returns the prices of `aws_prices.json`: its numbers. Its texts describe them."""
-    content = json.loads(_PRICES.read_text())
-    dollars = {name: value for name, value in content.items() if not isinstance(value, str)}
-    return Prices(f"{content['source']}, {content['date']}", content["region"], dollars)
+def _price_runs(prices: Prices, runs: Runs, requests: Mapping[str, float]) -> float:
+    """Returns the price of runs of functions that make these requests each."""
+    functions = {
+        "lambda_million_invocations": runs.count,
+        "lambda_arm_gb_second": runs.gb_seconds,
+    }
+    return prices.cost(functions) + runs.count * prices.requests(requests)
 
 
 _SIZES: Mapping[str, tuple[Property[int], Property[int]]] = {
@@ -114,7 +77,7 @@ def measure(settings: Settings) -> Result:
     task = Task(costs_tasks.__name__, "count", {"source": str(source)})
     runs = [run.answer for run in run_by_turns({"costs": task}, settings.repeats)["costs"]]
     prices = read_prices()
-    idle = [prices.idle_month(idle_parts(), run["schedule"]["requests"]) for run in runs[:1]]
+    idle = [idle_month(prices, idle_parts(), run["schedule"]["requests"]) for run in runs[:1]]
     figures = (
         *_idle_figures(idle),
         *(each for job in _SIZES for each in _job_figures(prices, job, [r[job] for r in runs])),

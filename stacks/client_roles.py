@@ -13,6 +13,7 @@ from constructs import Construct
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     ADMIN_ROLE,
+    DEPLOYED_TABLES,
     INGEST_BY_QUEUE_ROLE,
     INGEST_DIRECT_ROLE,
     QUERY_ROLE,
@@ -142,6 +143,18 @@ def _administer(deployment: Deployment) -> list[Permission]:
         count_all(deployment),
         redrive_dead_letters(deployment),
         *_pause(deployment),
+        *_read_use(deployment),
+    ]
+
+
+def _read_use(deployment: Deployment) -> list[Permission]:
+    """Allows what `sleeper report costs` reads beside other reports."""
+    tables = [deployment.table_arn(table) for table in DEPLOYED_TABLES]
+    return [
+        Permission(("dynamodb:DescribeTable",), tables),
+        Permission(
+            ("cloudwatch:GetMetricData",), ["*"], "GetMetricData does not support resources"
+        ),
     ]
 
 

@@ -42,8 +42,9 @@ class Deployment:
     use to `resources` (by the name of the property with the address), and the resources that they
     create to `functions` (by name), `schedules` (the minutes between the runs of functions, by
     their name after the prefix), `queues`, `alarms` (by name), `task_kinds`, `lasting_tables`,
-    `sources` (the queues that start functions, each with how many it would start at once) and
-    `on_demand` (the ids of those that are polled only while they have messages, by queue).
+    `sources` (the queues that start functions, each with how many it would start at once) ,
+    `on_demand` (the ids of those that are polled only while they have messages, by queue) and
+    `billed` (the sizes of functions and tasks, as in `sleeper.billed.parts`).
     """
 
     properties: InstanceProperties
@@ -61,6 +62,7 @@ class Deployment:
     lasting_tables: list[DeployedTable] = field(default_factory=list)
     sources: list[tuple[lambda_.EventSourceMapping, int]] = field(default_factory=list)
     on_demand: dict[str, str] = field(default_factory=dict)
+    billed: list[str] = field(default_factory=list)
 
     def get(self, declaration: Property[T]) -> T:
         """Returns the property's value."""

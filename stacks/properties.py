@@ -16,6 +16,7 @@ from constructs import Construct
 from sleeper import __version__
 from sleeper.admin.instance_folder import INLINE_POINTS_MAX, TableDefinition
 from sleeper.errors import InvalidRequestError
+from sleeper.properties.deployed import BILLED_PARTS
 from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, RETAIN_INFRA, VERSION
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
@@ -65,6 +66,8 @@ class PropertiesStack(cdk.NestedStack):
         deployment.record(ACCOUNT, cdk.Aws.ACCOUNT_ID)
         deployment.record(REGION, cdk.Aws.REGION)
         deployment.record(VERSION, __version__)
+        for part in (*deployment.billed, f"alarms:{len(deployment.alarms)}"):
+            deployment.record_name(BILLED_PARTS, part)
         written = _resource(
             self,
             "Properties",

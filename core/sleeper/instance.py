@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from sleeper.billing.use import MonthlyUse
 from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.jobs.event import JobKind
@@ -182,7 +183,9 @@ class Instance:
     `open_enrichment` opens the lookups of a table for one job, whose rows have the schema. It has
     what was committed to its inputs before the call, and does not change. It raises
     UnavailableError if an input does not respond, and InvalidRequestError if the lookups do not fit
-    the table or their inputs. A `read_only` instance refuses changes with InvalidRequestError.
+    the table or their inputs. `monthly_use` returns what AWS bills, except for so many bytes of
+    data files, and is None where it bills nothing. A `read_only` instance refuses changes with
+    InvalidRequestError.
     """
 
     where: str
@@ -200,6 +203,7 @@ class Instance:
     systems: SystemPorts
     clock: Clock
     close: Callable[[], None]
+    monthly_use: Callable[[int], Sequence[MonthlyUse]] | None = None
     read_only: bool = False
 
     def table(self, name: str) -> "OpenTable":

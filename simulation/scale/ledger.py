@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from benchmarks.costs import Prices, read_prices
+from sleeper.billing.prices import Prices, read_prices
 
 LAMBDA_RUNS = "lambda_million_invocations"
 LAMBDA_GB_SECONDS = "lambda_arm_gb_second"

@@ -75,6 +75,7 @@ def make_function(
     )
     traced = deployment.get(TRACING)
     timeout = size.timeout_seconds or deployment.get(LAMBDA_TIMEOUT_SECONDS)
+    memory_mb = size.memory_mb or deployment.get(LAMBDA_MEMORY_MB)
     disk_mb = deployment.get(LAMBDA_DISK_MB) if size.keeps_state else 512
     function = lambda_.Function(
         scope,
@@ -82,7 +83,7 @@ def make_function(
         function_name=full_name,
         **_code_arguments(scope, deployment, code),  # type: ignore[arg-type]
         architecture=architecture(deployment.get(LAMBDA_CPU_ARCHITECTURE)),
-        memory_size=size.memory_mb or deployment.get(LAMBDA_MEMORY_MB),
+        memory_size=memory_mb,
         timeout=cdk.Duration.seconds(timeout),
         ephemeral_storage_size=cdk.Size.mebibytes(disk_mb),
         environment={
@@ -97,6 +98,7 @@ def make_function(
         recursive_loop=lambda_.RecursiveLoop.ALLOW if sends_to_itself else None,
     )
     deployment.functions.append(full_name)
+    deployment.billed.append(f"function:{full_name.removeprefix(deployment.name(''))}:{memory_mb}")
     acknowledge(function, "L1", "datasketches has no wheel for a newer Python")
     return function
 

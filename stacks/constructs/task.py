@@ -78,6 +78,7 @@ class WorkerTask(Construct):
         # The family's newest revision, so that tasks started after a deployment run the new code.
         deployment.record(TASK_DEFINITIONS[kind.kind], definition.family)
         deployment.task_kinds.append(kind.kind)
+        deployment.billed.append(f"task:{kind.kind}:{kind.size.cpu}:{kind.size.memory_mb}")
         start = make_function(
             self,
             "Start",

@@ -373,7 +373,7 @@ def check_snapshots(user: AwsUser, tables: list[pa.Table]) -> None:
 
 def every_report_reads(user: AwsUser) -> None:
     """As text and as JSON, with the lengths of the queues."""
-    for kind in ("tables", "files", "partitions", "state", "tasks", "queries", "all"):
+    for kind in ("tables", "files", "partitions", "state", "tasks", "queries", "costs", "all"):
         assert user.sleeper("report", kind).stdout
         assert user.report(kind) or kind == "queries"
     queues = {queue["queue"]: queue for queue in user.report("queues")}

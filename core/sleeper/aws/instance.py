@@ -36,6 +36,7 @@ from sleeper.aws.tables import AwsTables, DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.aws.usage import read_monthly_use
 from sleeper.bulk_export.properties import BULK_EXPORT_BUCKET
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
@@ -135,6 +136,7 @@ def open_aws_instance(
         settings = query_settings(files.instance(), spill_folder(), root.buckets)
         return QueryEngine(settings, clock)
 
+    tasks = DynamoTaskTracker(dynamo, deployed_value(properties, TASK_TRACKER_TABLE), days)
     enricher = open_enricher(clock)
     ports = SystemPorts(
         {each.name: each.aws_port for each in systems() if each.aws_port is not None},
@@ -177,7 +179,7 @@ def open_aws_instance(
         ),
         jobs=Jobs(
             tracker=DynamoJobTracker(dynamo, deployed_value(properties, JOB_TRACKER_TABLE), days),
-            tasks=DynamoTaskTracker(dynamo, deployed_value(properties, TASK_TRACKER_TABLE), days),
+            tasks=tasks,
             has_remote_tasks=True,
             queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
             queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
@@ -213,6 +215,7 @@ def open_aws_instance(
         systems=ports,
         clock=clock,
         close=close,
+        monthly_use=lambda size: read_monthly_use(files.instance(), tasks, clock(), size),
     )
 
 

@@ -8,13 +8,11 @@ messages, because each answer has a price. What it finds is logged with its name
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
-from sleeper.aws.clients import aws_client
-from sleeper.aws.errors import translate_errors
+from sleeper.aws.metrics import DELAY, Series, Values, read_metrics, to_time
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueCounts, QueueName
 from sleeper.properties.deployed import DEPLOYED_QUEUES
@@ -24,19 +22,11 @@ from sleeper.reports.status import gather_status
 
 logger = logging.getLogger(__name__)
 _MINUTE_SECONDS, _HOUR_SECONDS = 60, 3600
-# The metrics of a function and of a queue can be minutes late.
-_DELAY = timedelta(minutes=5)
 _AGE_SECONDS = 900
 _ERROR_SECONDS = 300
 # Errors in fewer periods of an hour are repaired by retries.
 _ERROR_PERIODS = 3
 _PERIODS_MISSED = 3
-_NAMESPACES = {
-    "": "AWS/Lambda",
-    "FunctionName": "AWS/Lambda",
-    "QueueName": "AWS/SQS",
-    "TableName": "AWS/DynamoDB",
-}
 _STATES = {
     ProblemState.DEAD: Metric.FAILING,
     ProblemState.FAILING: Metric.FAILING,
@@ -65,27 +55,12 @@ class WatchedResources:
         """The functions that rules start, with their periods."""
         return {name: minutes for name, minutes in self.functions.items() if minutes}
 
-    def series(self, metric: str, function: str, period_seconds: int) -> "_Series":
+    def series(self, metric: str, function: str, period_seconds: int) -> Series:
         """Returns the sums of a metric of a function."""
-        return _Series(metric, "FunctionName", self.prefix + function, "Sum", period_seconds)
+        return Series(metric, "FunctionName", self.prefix + function, "Sum", period_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """A metric to read: its name, the resource, and how its values are summarized.
-
-    Without a dimension, it is of all functions of the account.
-    """
-
-    metric: str
-    dimension: str
-    name: str
-    statistic: str
-    period_seconds: int
-
-
-_ERRORS_OF_ACCOUNT = _Series("Errors", "", "", "Sum", _HOUR_SECONDS)
-_Values = Mapping[_Series, Sequence[tuple[datetime, float]]]
+_ERRORS_OF_ACCOUNT = Series("Errors", "", "", "Sum", _HOUR_SECONDS)
 
 
 def count_queues(instance: Instance) -> dict[QueueName, QueueCounts]:
@@ -106,7 +81,7 @@ def watch_queues(
             waiting.append(queue.value)
     urls = {name: instance.properties().get(DEPLOYED_QUEUES[name].url) or name for name in waiting}
     ages = {
-        _Series(
+        Series(
             "ApproximateAgeOfOldestMessage",
             "QueueName",
             url.rpartition("/")[2],
@@ -116,7 +91,7 @@ def watch_queues(
         for name, url in urls.items()
     }
     oldest = 0
-    for series, values in _read(ages, now_ms, timedelta(seconds=_AGE_SECONDS)).items():
+    for series, values in read_metrics(ages, now_ms, timedelta(seconds=_AGE_SECONDS)).items():
         age = int(values[-1][1]) if values else 0
         logger.info("the oldest message of queue %s waits for %d s", ages[series], age)
         oldest = max(oldest, age)
@@ -133,11 +108,11 @@ def watch_functions(resources: WatchedResources, now_ms: int) -> dict[str, int]:
     errors = _read_errors(resources, now_ms)
     throttles = {resources.series("Throttles", name, _HOUR_SECONDS) for name in resources.throttled}
     throttles |= {
-        _Series(metric, "TableName", name, "Sum", _HOUR_SECONDS)
+        Series(metric, "TableName", name, "Sum", _HOUR_SECONDS)
         for name in resources.tables
         for metric in ("ReadThrottleEvents", "WriteThrottleEvents")
     }
-    found = _read(throttles, now_ms, timedelta(hours=1))
+    found = read_metrics(throttles, now_ms, timedelta(hours=1))
     failing = [series.name for series, values in errors.items() if _is_failing(values)]
     for name in failing:
         logger.warning("function %s fails", name)
@@ -168,14 +143,14 @@ def _is_dead_letter(problem: Problem) -> bool:
     return problem.kind == "queue" and problem.state is ProblemState.DEAD
 
 
-def _read_errors(resources: WatchedResources, now_ms: int) -> _Values:
+def _read_errors(resources: WatchedResources, now_ms: int) -> Values:
     """Reads the errors of each function, unless no function of the account had any."""
     hour = timedelta(hours=1)
-    (values,) = _read([_ERRORS_OF_ACCOUNT], now_ms, hour).values()
+    (values,) = read_metrics([_ERRORS_OF_ACCOUNT], now_ms, hour).values()
     if not any(count for _, count in values):
         return {}
     errors = [resources.series("Errors", name, _ERROR_SECONDS) for name in resources.functions]
-    return _read(errors, now_ms, hour)
+    return read_metrics(errors, now_ms, hour)
 
 
 def _is_failing(values: Sequence[tuple[datetime, float]]) -> bool:
@@ -189,13 +164,13 @@ def _find_missed(resources: WatchedResources, now_ms: int) -> list[str]:
     names = {resources.watch, *schedules}
     runs = {name: resources.series("Invocations", name, _ERROR_SECONDS) for name in names}
     longest = timedelta(minutes=_PERIODS_MISSED * max(schedules.values(), default=0))
-    found = _read(runs.values(), now_ms, longest + timedelta(hours=1))
+    found = read_metrics(runs.values(), now_ms, longest + timedelta(hours=1))
     times = {
         name: [time for time, count in found[series] if count > 0] for name, series in runs.items()
     }
 
     def is_missed(name: str, minutes: int) -> bool:
-        end = _time(now_ms) - _DELAY
+        end = to_time(now_ms) - DELAY
         window = max(timedelta(minutes=_PERIODS_MISSED * minutes), timedelta(hours=1))
         begin = end - window
         first_period = begin + timedelta(minutes=max(minutes, 2 * _ERROR_SECONDS // 60))
@@ -207,44 +182,3 @@ def _find_missed(resources: WatchedResources, now_ms: int) -> list[str]:
         return was_deployed and not was_resumed and not has_run
 
     return [name for name, minutes in schedules.items() if is_missed(name, minutes)]
-
-
-def _read(series: Iterable[_Series], now_ms: int, span: timedelta) -> _Values:
-    """Returns the values of metrics with their times, the oldest first."""
-    ids = {f"m{number}": each for number, each in enumerate(series)}
-    found: dict[_Series, list[tuple[datetime, float]]] = {each: [] for each in ids.values()}
-    if not ids:
-        return found
-    end = _time(now_ms)
-    with translate_errors("metrics of CloudWatch"):
-        pages = aws_client("cloudwatch").get_paginator("get_metric_data")
-        for page in pages.paginate(
-            MetricDataQueries=[_query(name, each) for name, each in ids.items()],
-            StartTime=end - span - _DELAY,
-            EndTime=end,
-            ScanBy="TimestampAscending",
-        ):
-            for result in page["MetricDataResults"]:
-                values = zip(result["Timestamps"], result["Values"], strict=True)
-                found[ids[result["Id"]]] += values
-    return found
-
-
-def _query(name: str, series: _Series) -> dict[str, Any]:
-    dimensions = [{"Name": series.dimension, "Value": series.name}] if series.dimension else []
-    return {
-        "Id": name,
-        "MetricStat": {
-            "Metric": {
-                "Namespace": _NAMESPACES[series.dimension],
-                "MetricName": series.metric,
-                "Dimensions": dimensions,
-            },
-            "Period": series.period_seconds,
-            "Stat": series.statistic,
-        },
-    }
-
-
-def _time(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -68,12 +68,15 @@ def report(
         typer.Option("--file", metavar="PATH", help="The file to write, with --output html."),
     ] = None,
 ) -> None:
-    """Report on tables, files, jobs, tasks and queues.
+    """Report on tables, files, jobs, tasks, queues and costs.
+
+    The report on costs is not in `all`.
 
     \b
     Examples:
       sleeper report partitions --table flights
       sleeper report ingest-jobs --output json | jq .reason
+      sleeper report costs
       sleeper report all
       sleeper report all --output html --file report.html
     """

@@ -126,6 +126,7 @@ EMR_SECURITY_GROUP = declare_address("bulk.import.emr.security.group", "The secu
 EMR_SERVICE_SECURITY_GROUP = declare_address("bulk.import.emr.service.security.group", "The security group by which EMR reaches the nodes of clusters.")
 EKS_IMAGE = declare_address("bulk.import.eks.image", "The image that bulk imports run in on EKS.")
 EKS_STATE_MACHINE = declare_address("bulk.import.eks.statemachine.arn", "The state machine that runs bulk imports on EKS.")
+BILLED_PARTS = declare("billed.parts", STRING_LIST, (), Group.DEPLOYED, "The functions with their memory in MB, the tasks with their CPU units and memory in MB, and the number of alarms, by which `sleeper report costs` calculates.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 SCHEDULE_RULES = declare("schedule.rules", STRING_LIST, (), Group.DEPLOYED, "The EventBridge rules that start the instance's background work.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 SCHEDULE_ALARMS = declare("schedule.alarms", STRING_LIST, (), Group.DEPLOYED, "The CloudWatch alarms that fire if schedules do not run, whose actions are off while the instance is paused.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 # fmt: on

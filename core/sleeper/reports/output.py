@@ -34,7 +34,14 @@ class ReportKind(StrEnum):
     QUEUES = "queues"
     vars().update(missing_members(vars(), reports_after("queues")))
     DEAD_LETTERS = "dead-letters"
+    COSTS = "costs"
     ALL = "all"
+
+
+REPORTS_OF_ALL = tuple(
+    each for each in ReportKind if each not in (ReportKind.ALL, ReportKind.COSTS)
+)
+"""The reports in `all`. That on costs has a price itself, and needs more permissions."""
 
 
 class ColumnKind(Enum):
@@ -44,6 +51,7 @@ class ColumnKind(Enum):
     COUNT = "count"
     BYTES = "bytes"
     SECONDS = "seconds"
+    DOLLARS = "dollars"
     TIME = "time"
     """Milliseconds since the epoch."""
     PATH = "path"

@@ -11,8 +11,9 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.instance import DELETION_DELAY_HOURS
 from sleeper.reports.batcher import list_waiting_files
+from sleeper.reports.costs import list_costs
 from sleeper.reports.jobs import list_dead_letters, list_queues, list_tasks, report_jobs
-from sleeper.reports.output import Listing, ReportKind
+from sleeper.reports.output import REPORTS_OF_ALL, Listing, ReportKind
 from sleeper.reports.partitions import list_partitions
 from sleeper.reports.queries import describe_queries, list_queries
 from sleeper.reports.snapshot_versions import gather_snapshot_versions
@@ -81,7 +82,7 @@ def report(
     """
     ref = instance.tables.index.find(table_name) if table_name is not None else None
     rows_max = _ALL_ROWS if limit is None else limit
-    kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
+    kinds = [*REPORTS_OF_ALL] if kind is ReportKind.ALL else [kind]
     if page.offset:
         kinds = [k for k in kinds if k in _REPORTS_IN_PAGES and ref is None]
         if not kinds:
@@ -192,6 +193,8 @@ def _report_instance(
             return list_queues(instance)
         case ReportKind.INGEST_BATCHER:
             return list_waiting_files(instance, table_id, limit)
+        case ReportKind.COSTS:
+            return list_costs(instance, table_id)
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:

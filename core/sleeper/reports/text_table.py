@@ -14,7 +14,7 @@ from sleeper.clock import iso_time
 from sleeper.query.printable import format_cell
 from sleeper.reports.output import Column, ColumnKind, Listing, Value
 
-NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS}
+NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS, ColumnKind.DOLLARS}
 """The kinds of columns that are aligned to the right."""
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _CELL_WIDTH_MAX = 100
@@ -108,6 +108,8 @@ def format_value(column: Column, value: Value, format_text: Callable[[str], str]
             return format_bytes(value)
         case ColumnKind.SECONDS:
             return f"{value:,.1f}"
+        case ColumnKind.DOLLARS:
+            return f"{value:,.2f}"
         case _:
             return f"{value:,.0f}"
 

@@ -15,7 +15,7 @@ from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.query.messages.query import QUERY_TYPE, QueryMessage, query_message_from_json
 from sleeper.query_service.service import submit_query as send_query
 from sleeper.reports.access import check_query_access, check_report_access
-from sleeper.reports.output import ReportKind, json_rows
+from sleeper.reports.output import REPORTS_OF_ALL, ReportKind, json_rows
 from sleeper.reports.service import TablePage, count_tables, report
 from sleeper.serve.endpoint import Call, Parameter, answers, endpoint, number_parameter
 from sleeper.serve.rows import VERSION
@@ -35,6 +35,7 @@ from sleeper.serve.service import Service
 
 logger = logging.getLogger(__name__)
 _LIMIT_DEFAULT = 100
+_REPORTS = [*REPORTS_OF_ALL, ReportKind.ALL]
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -91,7 +92,7 @@ class Reports:
     name="report",
     errors=(400,),
     parameters=(
-        Parameter("report", "The name of the report.", schema={"enum": list(ReportKind)}),
+        Parameter("report", "The name of the report.", schema={"enum": _REPORTS}),
         Parameter("table", "The only table to report on."),
         Parameter("limit", "The maximum number of rows per report, and of tables.", schema=COUNT),
         Parameter("offset", "The number of tables to skip, in the order of names.", schema=COUNT),
@@ -103,8 +104,8 @@ def report_status(call: Call) -> Reports:
     limit = number_parameter(call.request, "limit", _LIMIT_DEFAULT)
     page = TablePage(number_parameter(call.request, "offset", 0), limit)
     name, table = query.get("report", ReportKind.TABLES.value), query.get("table")
-    if name not in set(ReportKind):
-        raise InvalidRequestError(f"unknown report {name!r} (expected {', '.join(ReportKind)})")
+    if name not in _REPORTS:
+        raise InvalidRequestError(f"unknown report {name!r} (expected {', '.join(_REPORTS)})")
     kind = ReportKind(name)
     # The caller must be allowed to see all of its tables.
     check_report_access(call.instance, kind, table, call.caller)

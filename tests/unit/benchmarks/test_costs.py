@@ -24,15 +24,10 @@ from benchmarks.billed_requests import (
     count_s3,
     count_sqs,
 )
-from benchmarks.costs import (
-    CLOUDWATCH_METRICS,
-    SQS_STANDARD,
-    Prices,
-    TaskSize,
-    read_prices,
-)
+from benchmarks.costs import CLOUDWATCH_METRICS, SQS_STANDARD, idle_month
 from benchmarks.counting_proxy import Exchange, counting_proxy
 from benchmarks.idle import IdleParts, Runs, parts_of
+from sleeper.billing.prices import Prices, TaskSize, read_prices
 
 PRICES = Prices(
     "a list",
@@ -46,6 +41,7 @@ PRICES = Prices(
         "interface_endpoint_hour": 0.01,
         "hours_month": 730,
         "alarm_month": 0.1,
+        "logs_gb": 0.5,
         S3_READS: 0.4,
         S3_WRITES: 5.0,
         SQS_REQUESTS: 0.5,
@@ -74,12 +70,13 @@ def test_an_idle_month_has_schedules_tables_polls_metrics_alarms_and_endpoints()
     parts = IdleParts(
         Runs(1_000_000, 50_000), Runs(100_000, 10_000), 1_000_000, 4_000_000, 250_000, 20_000, 3, 8
     )
-    assert PRICES.idle_month(parts, {S3_READS: 2}) == pytest.approx(
+    assert idle_month(PRICES, parts, {S3_READS: 2}) == pytest.approx(
         {
             "schedules": 0.2 + 0.5 + 0.8,
             "each table": 0.02 + 0.1 + 0.1 + 0.02,
             "polls of queues": 0.4 + 2.0,
             "the watch": 0.1 + 0.2,
+            "logs": 1_100_000 * 600 / 2**30 * 0.5,
             "alarms": 0.3,
             "interface endpoints": 8 * 7.3,
         }

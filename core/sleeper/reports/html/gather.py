@@ -8,7 +8,7 @@ from sleeper.instance import Instance
 from sleeper.properties.instance import ID
 from sleeper.reports.history import describe_history
 from sleeper.reports.html.page import ReportPage, TablePart
-from sleeper.reports.output import Listing, ReportKind
+from sleeper.reports.output import REPORTS_OF_ALL, Listing, ReportKind
 from sleeper.reports.partition_sizes import list_partition_sizes
 from sleeper.reports.service import (
     ALL_TABLES,
@@ -36,7 +36,7 @@ def gather_page(
     instance_id, now = str(instance.properties().get(ID)), instance.clock()
     if kind is not ReportKind.ALL:
         return ReportPage(instance_id, now, report(instance, kind, table_name, limit, tables))
-    kinds = [k for k in ReportKind if k not in (ReportKind.ALL, *REPORTS_ON_EACH_TABLE)]
+    kinds = [k for k in REPORTS_OF_ALL if k not in REPORTS_ON_EACH_TABLE]
     if tables.offset:
         kinds = [ReportKind.TABLES]
     listings = [each for k in kinds for each in report(instance, k, table_name, limit, tables)]

@@ -1,0 +1,1 @@
+"""What AWS bills of an instance, and its prices."""
