@@ -129,6 +129,7 @@ ROLES: Mapping[str, RoleDescription] = {
     "Emr/ClustersNodeRole": _DRIVER,
     "Emr/ClustersServiceRole": _SERVICE,
     "Emr/StartRole": _SUBMITTER,
+    "Eks/StopRole": _STOP,
     "Emr/StopRole": _STOP,
     "Emr/WatchRole": _WATCHER,
     "EmrServerless/Role": RoleDescription(

@@ -22,6 +22,7 @@ def _only(template: Resource, kind: str) -> str:
         ("Network", {"AWS::ECS::Cluster", "AWS::EC2::SecurityGroup", "AWS::EC2::Subnet"}),
         ("EmrServerless", {"AWS::EMRServerless::Application"}),
         ("Emr", {"AWS::EC2::SecurityGroup", "AWS::IAM::InstanceProfile"}),
+        ("Eks", {"AWS::EKS::Cluster", "AWS::StepFunctions::StateMachine"}),
     ],
 )
 def test_machines_are_stopped_before_what_they_use_is_deleted(
@@ -33,7 +34,7 @@ def test_machines_are_stopped_before_what_they_use_is_deleted(
     assert used <= {template["Resources"][name]["Type"] for name in earlier}
 
 
-@pytest.mark.parametrize("concern", ["EmrServerless", "Emr"])
+@pytest.mark.parametrize("concern", ["EmrServerless", "Emr", "Eks"])
 def test_starters_are_deleted_before_machines_are_stopped(
     platforms: Synthesis, concern: str
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_function_stops_only_its_machines(platforms: Synthesis) -> None:
     }
     assert "task/sleeper-example-tasks/*" in allowed["ecs:StopTask"]
     assert '["Application", "Arn"]' in allowed["emr-serverless:StopApplication"]
+    assert "execution:sleeper-example-bulk-import-eks:*" in allowed["states:StopExecution"]
     assert "stack/sleeper-example-*/*" in allowed["cloudformation:DescribeStacks"]
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ecs import ECSClient
     from mypy_boto3_emr import EMRClient
     from mypy_boto3_emr_serverless import EMRServerlessClient
+    from mypy_boto3_stepfunctions import SFNClient
 
 _PAUSE_SECONDS = 5.0
 _NAMED_MAX = 5
@@ -141,6 +142,24 @@ class ServerlessApplication:
             except ClientError as error:
                 if error_code(error) not in _TOO_LATE:
                     raise
+
+
+@dataclass(frozen=True, slots=True)
+class Executions:
+    """The executions of a state machine, which lives until they have ended."""
+
+    client: "SFNClient"
+    state_machine: str
+
+    def stop(self) -> list[str]:
+        with translate_errors(f"state machine {self.state_machine}"):
+            pages = self.client.get_paginator("list_executions").paginate(
+                stateMachineArn=self.state_machine, statusFilter="RUNNING"
+            )
+            running = [each["executionArn"] for page in pages for each in page["executions"]]
+            for arn in running:
+                self.client.stop_execution(executionArn=arn, cause=_REASON)
+        return running
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from sleeper.aws.clients import aws_client
 from sleeper.aws.deployment import CustomResourceRequest, RequestType, handle_request
 from sleeper.aws.machines import (
     Clusters,
+    Executions,
     Machines,
     ServerlessApplication,
     Tasks,
@@ -97,4 +98,6 @@ def _machines(properties: Mapping[str, Any]) -> Machines:
             return ServerlessApplication(aws_client("emr-serverless"), application)
         case {"SecurityGroup": str(group)}:
             return Clusters(aws_client("emr"), group)
+        case {"StateMachine": str(machine)}:
+            return Executions(aws_client("stepfunctions"), machine)
     raise InvalidRequestError(f"no machines are named: {dict(properties)}")

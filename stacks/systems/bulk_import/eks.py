@@ -16,6 +16,7 @@ from stacks.constructs.function import make_log_group
 from stacks.constructs.image import make_image
 from stacks.constructs.permissions import Permission
 from stacks.constructs.role import make_role, service_principal
+from stacks.constructs.stopped import Stopped, stop_before_deletion
 from stacks.context import Network, StackContext
 from stacks.deployment import Deployment
 from stacks.system_stack import SystemStack
@@ -51,7 +52,17 @@ class EksStack(SystemStack):
         deployment.record(EKS_STATE_MACHINE, machine.attr_arn)
         name = deployment.name("bulk-import-eks")
         executions = deployment.arn("states", f"execution:{name}:*")
-        start_jobs(
+        # CloudFormation would wait for the end of imports. Without their execution, the pods of an
+        # import end with the nodes, which end with the cluster.
+        stopped = Stopped(
+            "eks-imports",
+            {"StateMachine": machine.attr_arn},
+            [
+                Permission(("states:ListExecutions",), [machine.attr_arn]),
+                Permission(("states:StopExecution",), [executions], "executions start at run time"),
+            ],
+        )
+        start = start_jobs(
             self,
             deployment,
             PlatformName.EKS,
@@ -64,6 +75,8 @@ class EksStack(SystemStack):
                 )
             ],
         )
+        # CloudFormation deletes the starter first, which would start another execution.
+        start.node.add_dependency(stop_before_deletion(self, deployment, stopped, machine))
 
     def _cluster(self, deployment: Deployment, network: Network) -> CfnCluster:
         role = _managed_role(self, "ClusterRole", deployment, "eks", _CLUSTER_POLICIES)

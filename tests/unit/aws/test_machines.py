@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from sleeper.aws.machines import Clusters, ServerlessApplication, Tasks, stop_machines
+from sleeper.aws.machines import Clusters, Executions, ServerlessApplication, Tasks, stop_machines
 from sleeper.errors import SleeperError, UnavailableError
 from tools.stop_application import stop_idle
 
@@ -130,6 +130,30 @@ def test_an_error_of_emr_serverless_is_not_hidden() -> None:
     client.cancel_job_run = refuse
     with pytest.raises(SleeperError, match="AccessDenied"):
         stop_machines(ServerlessApplication(client, "app"), lambda _: None, 60)
+
+
+def test_executions_are_stopped_and_waited_for() -> None:
+    running, asked = {"a", "b"}, []
+
+    class FakeStates:
+        def get_paginator(self, name: str) -> "FakeStates":
+            assert name == "list_executions"
+            return self
+
+        def paginate(self, stateMachineArn: str, statusFilter: str) -> list[Any]:
+            assert (stateMachineArn, statusFilter) == ("machine", "RUNNING")
+            return [{"executions": [{"executionArn": arn}]} for arn in sorted(running)]
+
+        def stop_execution(self, executionArn: str, cause: str) -> None:
+            assert cause == "the instance is deleted"
+            asked.append(executionArn)
+            # The second one takes a moment.
+            if executionArn == "a" or asked.count("b") == 2:
+                running.discard(executionArn)
+
+    client: Any = FakeStates()
+    stop_machines(Executions(client, "machine"), lambda _: None, 60)
+    assert (running, asked) == (set(), ["a", "b", "b"])
 
 
 def _cluster(emr: Any, name: str, group: str) -> str:
