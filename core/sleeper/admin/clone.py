@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sleeper.admin.properties import format_processing
+from sleeper.admin.properties import describe_document, format_processing
 from sleeper.errors import ConflictError, NotFoundError, SleeperError, StateMovedOnError
 from sleeper.files import owner_id
 from sleeper.instance import Instance, OpenTable
@@ -117,6 +117,7 @@ def _fill(instance: Instance, table: OpenTable, ref: TableRef, version: int) -> 
                 NAME.name: ref.name,
                 TABLE_ID.name: ref.id,
                 SCHEMA.name: schema_to_json(replace(state.schema, latest=None)),
+                **describe_document(state.schema),
                 **format_processing(state.processing),
             }
         )

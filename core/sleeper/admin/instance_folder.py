@@ -28,6 +28,7 @@ from sleeper.properties.instance import (
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import (
     AGGREGATIONS,
+    DOCUMENT,
     FILTERS,
     LATEST_BY,
     NAME,
@@ -45,7 +46,9 @@ from sleeper.properties.values import (
     instance_properties,
     table_properties,
 )
-from sleeper.schema.model import make_latest, schema_from_json, schema_to_json
+from sleeper.schema.document import with_document
+from sleeper.schema.latest_rows import make_latest
+from sleeper.schema.model import schema_from_json, schema_to_json
 from sleeper.tables import check_table_name
 
 INLINE_POINTS_MAX = 16 * 1024
@@ -119,7 +122,7 @@ def check_table_definition(definition: TableDefinition, instance: InstanceProper
         instance,
     )
     latest = make_latest(properties.get(ROWS).value, properties.get(LATEST_BY) or None)
-    schema = replace(schema, latest=latest)
+    schema = with_document(replace(schema, latest=latest), properties.get(DOCUMENT) or None)
     processing = Processing(properties.get(FILTERS), properties.get(AGGREGATIONS))
     check_table_processing(processing, schema)
     is_base64 = properties.get(SPLITS_BASE64)

@@ -12,6 +12,7 @@ from sleeper.properties.declaration import Scope
 from sleeper.properties.table import (
     AGGREGATIONS,
     COMPACTION_STRATEGY,
+    DOCUMENT,
     FILTERS,
     INGEST_ENRICHMENT,
     ITERATOR_CLASS_NAME,
@@ -31,6 +32,7 @@ from sleeper.reports.properties import (
     gather_instance_properties,
     gather_table_properties,
 )
+from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.table_definition import ChangeProcessing
 
 _PROCESSING = (FILTERS.name, AGGREGATIONS.name, ITERATOR_CLASS_NAME.name, ITERATOR_CONFIG.name)
@@ -120,6 +122,10 @@ def set_table_properties(
                 f"property {fixed} cannot be set: it is chosen when a table is created, because "
                 "compactions may have dropped rows by it"
             )
+    if DOCUMENT.name in changes:
+        raise InvalidRequestError(
+            f"property {DOCUMENT.name} cannot be set: it is chosen when a table is created"
+        )
     if TYPE.name in changes:
         raise InvalidRequestError(
             f"property {TYPE.name} cannot be set: it is chosen when a table is created"
@@ -158,6 +164,11 @@ def _change_processing(
         raise InvalidRequestError(outcome.reason)
     with table.state.reading() as state:
         return format_processing(state.processing)
+
+
+def describe_document(schema: Schema) -> dict[str, str]:
+    """Returns the property with the name of the document, which is empty without one."""
+    return {DOCUMENT.name: "" if schema.document is None else schema.document.name}
 
 
 def format_processing(processing: Processing) -> dict[str, str]:

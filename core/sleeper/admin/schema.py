@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from sleeper.admin.code import check_iterator
 from sleeper.admin.enrichment import check_field_changes
-from sleeper.admin.properties import format_processing
+from sleeper.admin.properties import describe_document, format_processing
 from sleeper.errors import ConflictError, InvalidRequestError, UnavailableError
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.field_changes import DropField, FieldChange, RenameField
@@ -100,7 +100,6 @@ def _publish(table: OpenTable) -> Schema:
     with table.state.reading() as state:
         schema, processing = state.schema, state.processing
     fields = schema_to_json(replace(schema, latest=None))
-    table.instance.tables.properties.change(
-        table.ref.id, {SCHEMA.name: fields, **format_processing(processing)}
-    )
+    described = {**describe_document(schema), **format_processing(processing)}
+    table.instance.tables.properties.change(table.ref.id, {SCHEMA.name: fields, **described})
     return schema

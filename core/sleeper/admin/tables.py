@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sleeper.admin.code import check_iterator, check_strategy
 from sleeper.admin.enrichment import check_enrichment
-from sleeper.admin.properties import format_processing
+from sleeper.admin.properties import describe_document, format_processing
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -29,6 +29,7 @@ from sleeper.properties.table import (
     DEFAULT_FILTERS,
     DEFAULT_ITERATOR_CLASS_NAME,
     DEFAULT_ITERATOR_CONFIG,
+    DOCUMENT,
     FILTERS,
     INGEST_ENRICHMENT,
     ITERATOR_CLASS_NAME,
@@ -47,16 +48,10 @@ from sleeper.properties.table import (
 )
 from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
 from sleeper.schema.defaults import check_default
+from sleeper.schema.document import with_document
 from sleeper.schema.key_values import check_key_value
-from sleeper.schema.model import (
-    INT_RANGES,
-    LATEST,
-    Field,
-    PrimitiveType,
-    Schema,
-    make_latest,
-    schema_to_json,
-)
+from sleeper.schema.latest_rows import LATEST, make_latest
+from sleeper.schema.model import INT_RANGES, Field, PrimitiveType, Schema, schema_to_json
 from sleeper.schema.user_json import parse_user_schema
 from sleeper.statestore.fold import SNAPSHOT_TABLE
 from sleeper.statestore.transactions.holds import (
@@ -99,7 +94,9 @@ def create_table(
         check_default(field)
     settings = dict(settings or {})
     check_set_by_user(settings)
-    settings = {**_default_processing(instance), **_describe_latest(schema), **settings}
+    schema = with_document(schema, settings.get(DOCUMENT.name) or None)
+    described = _describe_latest(schema) | describe_document(schema)
+    settings = {**_default_processing(instance), **described, **settings}
     partitions = tuple(tree_from_split_points(schema, split_points))
     try:
         instance.tables.index.find(name)

@@ -50,6 +50,10 @@ class JsonStructure:
         result: Positions = self.positions[(self.kinds == _COMMA) & (self.levels == level)]
         return result
 
+    def objects(self, level: int) -> int:
+        """Returns the number of objects whose members are of a level."""
+        return int(np.count_nonzero((self.kinds == _BRACE) & (self.levels == level)))
+
     def ends_of_members(self, level: int) -> Positions:
         """Returns the positions of the bytes after members of objects of a level."""
         is_end = (self.kinds == _COMMA) | (self.kinds == _BRACE_END)

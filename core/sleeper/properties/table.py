@@ -30,7 +30,7 @@ from sleeper.properties.value_kind import (
     text,
     whole_number,
 )
-from sleeper.schema.model import LATEST
+from sleeper.schema.latest_rows import LATEST
 
 T = TypeVar("T")
 
@@ -141,6 +141,7 @@ SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fi
 TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table: ingests add rows (table), or each replaces all rows with a new version (snapshot). It cannot change.")
 ROWS = _declare("rows", choice(RowChoice), RowChoice.APPEND, Group.DEFINITION, "The rows with equal row and sort keys that the table shows: all of them (append), or the newest (latest). It cannot change.")
 LATEST_BY = _declare("latest.by", optional(text(1000)), None, Group.DEFINITION, "The value field whose largest value makes a row the newest of a table with rows=latest; of equal values the later commit. Unset: the later commit. It cannot change.")
+DOCUMENT = _declare("document", optional(text(1000)), None, Group.DEFINITION, "The value field of `JSONType` that is the document: its members stand beside those of the other fields, and the `~` members, in stashes and in ingested lines of JSON. `sleeper table rename-field` changes it. It cannot change otherwise.")
 ONLINE = inherit("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
 FILTERS, DEFAULT_FILTERS = _copy("filters", FILTERS_TEXT, (), Group.DEFINITION, "The filters of rows. A published copy: the table's log is authoritative.")
 AGGREGATIONS, DEFAULT_AGGREGATIONS = _copy("aggregations", AGGREGATIONS_TEXT, (), Group.DEFINITION, "The aggregations of rows with equal keys. A published copy: the table's log is authoritative.")

@@ -151,7 +151,8 @@ class Field:
     """One column. Only value fields may be nullable.
 
     The schema numbers fields with the id 0. Rows of files that were written without the field
-    have its default, null if it has none.
+    have its default, null if it has none. The members of a `document`, of `JSONType`, stand beside
+    those of other fields in stashes and ingested lines.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Field:
     nullable: Annotated[bool, Member(optional=True)] = False
     id: Annotated[int, Member(optional=True)] = 0
     default: Annotated[Default | None, Conversion(_to_default), Member(optional=True)] = None
+    document: Annotated[bool, Member(optional=True)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,26 +172,6 @@ class LatestRows:
     """
 
     by: Annotated[str | None, Member(optional=True)] = None
-
-
-LATEST = "latest"
-
-
-def make_latest(rows: str | None, by: str | None) -> LatestRows | None:
-    """Returns the choice of rows by the table properties `rows` and `latest.by`.
-
-    InvalidRequestError if they contradict each other.
-    """
-    if rows == LATEST:
-        return LatestRows(by)
-    if rows not in (None, "append"):
-        raise InvalidRequestError(f"unknown choice of rows: {rows!r} (expected append, {LATEST})")
-    if by is not None:
-        raise InvalidRequestError(
-            f"property sleeper.table.latest.by is {by!r}, but the table shows all rows (expected "
-            f"sleeper.table.rows={LATEST})"
-        )
-    return None
 
 
 NUMBER_COLUMN = "__number"
@@ -244,6 +226,7 @@ class Schema:
                 raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")
             if field.default is not None:
                 raise InvalidRequestError(f"key field {field.name!r} cannot have a default")
+        _check_document(self)
         if self.latest is not None:
             _check_latest(self, self.latest)
 
@@ -296,6 +279,11 @@ class Schema:
         """Row keys, then sort keys: the order of rows in every file."""
         return self.row_keys + self.sort_keys
 
+    @property
+    def document(self) -> Field | None:
+        """The document of a row, if the table declares one."""
+        return next((field for field in self.values if field.document), None)
+
     def field(self, name: str) -> Field:
         """Returns the field of that name. InvalidRequestError lists the existing names."""
         for field in self.fields:
@@ -314,6 +302,13 @@ def describe_key_types(kind: FieldType) -> str:
             return f"a precision of at most {KEY_DIGITS_MAX}, or StringType"
     names = ", ".join(each.value for each in PrimitiveType if is_key_type(each))
     return f"{names} or DecimalType"
+
+
+def _check_document(schema: Schema) -> None:
+    documents = [field for field in schema.fields if field.document]
+    if len(documents) > 1 or any(each.type is not PrimitiveType.JSON for each in documents):
+        names = ", ".join(f"{each.name!r} of {type_name(each.type)}" for each in documents)
+        raise InvalidRequestError(f"documents: {names} (expected at most one of JSONType)")
 
 
 def _check_latest(schema: Schema, latest: LatestRows) -> None:

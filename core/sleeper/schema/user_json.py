@@ -14,7 +14,7 @@ from sleeper.schema.type_text import type_text_to_json
 
 _FIELD_LISTS = ("rowKeyFields", "sortKeyFields", "valueFields")
 _SCHEMA_MEMBERS = (*_FIELD_LISTS, "latest")
-_FIELD_MEMBERS = ("name", "type", "nullable", "default", "id")
+_FIELD_MEMBERS = ("name", "type", "nullable", "default", "id", "document")
 
 
 def parse_user_schema(text: str) -> Schema:

@@ -72,4 +72,4 @@ def read_batches(files: StashFiles, path: str, fields: Schema) -> Iterator[pa.Re
 def read_lines(files: StashFiles, path: str, fields: Schema) -> Iterator[bytes]:
     """Yields the documents of a file as lines of JSON, blocks of whole lines at once."""
     for batch in read_batches(files, path, fields):
-        yield end_lines(document_lines(batch)).to_pybytes()
+        yield end_lines(document_lines(batch, fields)).to_pybytes()

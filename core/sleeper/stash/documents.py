@@ -18,9 +18,10 @@ from isal import isal_zlib
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import map_column
-from sleeper.datafiles.json_text import json_lines, json_values, plain_text
+from sleeper.datafiles.json_text import json_values, plain_text
 from sleeper.schema.model import Field, Schema
-from sleeper.stash.document_values import DOCUMENT_FIELDS, document_name
+from sleeper.stash.document_values import DOCUMENT_FIELDS, document_columns
+from sleeper.stash.flat_documents import document_content
 from sleeper.stash.layout import StashFormat
 
 _MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -40,20 +41,29 @@ Write = Callable[[pa.RecordBatch, pa.Array], None]
 
 def document_fields(schema: Schema) -> Schema:
     """Returns the fields of a table's documents."""
-    values = [Field(document_name(f.name), f.type, f.nullable) for f in schema.fields]
+    named = zip(document_columns(schema), schema.fields, strict=True)
+    values = [
+        Field(name, each.type, each.nullable, document=each.document)
+        for name, each in named
+        if name != DOCUMENT_FIELDS[0].name
+    ]
     # Documents have no order by key, and no field is a key.
     return Schema(DOCUMENT_FIELDS[:1], (), (*values, *DOCUMENT_FIELDS[1:]))
 
 
-def document_lines(documents: pa.RecordBatch) -> pa.Array:
-    """Returns a line of JSON, without its end, for each row with the columns of a document."""
-    fields = len(DOCUMENT_FIELDS) - 1
-    values = documents.select(documents.schema.names[1:-fields])
+def document_lines(documents: pa.RecordBatch, fields: Schema) -> pa.Array:
+    """Returns a line of JSON, without its end, for each row with the columns of a document.
+
+    `fields` are those that `document_fields` returned.
+    """
+    own = len(DOCUMENT_FIELDS) - 1
+    values = documents.select(documents.schema.names[1:-own])
     ids, table, version, signature, _, first, last = (
         documents.column(each.name) for each in DOCUMENT_FIELDS
     )
     times = (plain_text(time.cast(_MILLISECONDS)) for time in (first, last))
-    return _join(json_lines(values), ids, json_values(table), version, signature, *times)
+    content = document_content(values, fields.document and fields.document.name)
+    return _join(content, ids, json_values(table), version, signature, *times)
 
 
 def end_lines(lines: pa.Array) -> pa.Buffer:
@@ -75,7 +85,7 @@ def _join(
     """Returns the documents of JSON objects, which are the `content`, and the other fields."""
     return pc.binary_join_element_wise(
         pc.binary_replace_slice(content, -1, 2**31 - 1, ""),
-        ',"~id":',
+        pc.if_else(pc.equal(content, "{}"), '"~id":', ',"~id":'),
         json_values(ids),
         ',"~table":',
         table,
@@ -99,9 +109,15 @@ class DocumentWriter:
     """
 
     def __init__(self, table: str, schema: Schema, times_of: TimesOf) -> None:
-        self._names = [document_name(f.name) for f in schema.fields]
+        names = document_columns(schema)
+        own = DOCUMENT_FIELDS[0].name
+        # Without the row key that is the own field of documents.
+        self._names = [name for name in names if name != own]
+        self._kept = [at for at, name in enumerate(names) if name != own]
         self._keys = len(schema.row_keys)
-        self.schema = arrow_schema(document_fields(schema))
+        fields = document_fields(schema)
+        self._document = fields.document and fields.document.name
+        self.schema = arrow_schema(fields)
         self._table = pa.scalar(table)
         self._table_json = json_values(pa.array([table]))[0].as_py()
         self._times_of = times_of
@@ -109,7 +125,7 @@ class DocumentWriter:
 
     def lines(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.Array:
         """Returns a line of JSON, without its end, for each row and its transaction number."""
-        content = json_lines(rows.rename_columns(self._names))
+        content = self._content(rows)
         distinct, positions = self._distinct_times(numbers)
         time = plain_text(distinct).take(positions)
         ids, signatures = self._ids(rows), _signatures(content)
@@ -118,15 +134,20 @@ class DocumentWriter:
     def columns(self, rows: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
         """Returns the columns of a document for each row and its transaction number."""
         # Signatures do not depend on the format, so that documents of both can be compared.
-        signatures = _signatures(json_lines(rows.rename_columns(self._names)))
+        signatures = _signatures(self._content(rows))
         distinct, positions = self._distinct_times(numbers)
         time = distinct.cast(pa.timestamp("us", "UTC")).take(positions)
         table = pa.repeat(self._table, len(rows))
         deleted = pa.repeat(pa.scalar(False), len(rows))
         own = [table, numbers, signatures, deleted, time, time]
         return pa.RecordBatch.from_arrays(
-            [self._ids(rows), *rows.columns, *own], schema=self.schema
+            [self._ids(rows), *rows.select(self._kept).columns, *own], schema=self.schema
         )
+
+    def _content(self, rows: pa.RecordBatch) -> pa.Array:
+        """Returns a JSON object of the fields of each row, with their names in documents."""
+        named = rows.select(self._kept).rename_columns(self._names)
+        return document_content(named, self._document)
 
     def _ids(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns the row key as text; of several fields, as a line of CSV."""

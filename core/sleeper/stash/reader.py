@@ -265,10 +265,10 @@ class StashRows:
     def _parse(self) -> Iterator[dict[str, Any]]:
         from sleeper.stash.document_values import document_decoder
 
-        decoder = document_decoder(self._table.table_schema)
+        decode = document_decoder(self._table.table_schema)
         for block in self.lines():
             try:
-                documents = decoder.decode_lines(block)
+                documents = decode(block)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{self._where} is damaged: {error}") from error
             yield from documents

@@ -16,7 +16,7 @@ from sleeper.datafiles.engine.settings import EngineSettings
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.schema.model import Schema
 from sleeper.stash.destination import open_to_read
-from sleeper.stash.document_values import document_name
+from sleeper.stash.document_values import document_columns
 from sleeper.stash.reader import Stash, StashRows
 
 
@@ -75,5 +75,5 @@ def _table_rows(rows: StashRows, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yields documents as rows of their table."""
     target = arrow_schema(schema)
     for batch in rows.batches():
-        columns = [batch.column(document_name(name)) for name in target.names]
+        columns = [batch.column(name) for name in document_columns(schema)]
         yield pa.RecordBatch.from_arrays(columns, schema=target)

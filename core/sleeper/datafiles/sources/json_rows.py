@@ -24,6 +24,7 @@ from sleeper.datafiles.casts import infinities
 from sleeper.datafiles.sources.files import Columns, combined
 from sleeper.datafiles.sources.json_form import FormReader, count_lines, has_object_lines
 from sleeper.datafiles.sources.json_hazards import check_depth, check_objects
+from sleeper.datafiles.sources.line_documents import NO_DOCUMENTS, separate_documents
 from sleeper.datafiles.sources.nested import OPTION_HINT
 from sleeper.datafiles.sources.raw_members import separate_raw_members
 from sleeper.datafiles.text_values import DECIMAL_DIGITS_MAX, TEXT_IN_JSON, parse_values
@@ -63,7 +64,10 @@ def parse_lines(
         return {}
     check_objects(rows)
     ended = b"".join(row if row.endswith(b"\n") else row + b"\n" for row in rows)
-    content, raw = separate_raw_members(ended, fields)
+    content, documents = ended, NO_DOCUMENTS
+    if only is None:
+        content, documents = separate_documents(ended, schema)
+    content, raw = separate_raw_members(content, fields)
     if any(isinstance(f.type, MapType) for f in fields):
         lines = content.removesuffix(b"\n").split(b"\n")
         content = b"".join(_with_maps_as_pairs(line, fields) for line in lines)
@@ -72,7 +76,8 @@ def parse_lines(
     kinds = {f.name: _json_type(f.type) for f in fields}
     read = _read(content, kinds, len(rows), ignores_extra)
     _check_overflow(rows, fields, read)
-    return raw.put_into({f.name: _typed(read[f.name], f.type) for f in fields})
+    typed = {f.name: _typed(read[f.name], f.type) for f in fields}
+    return documents.put_into(raw.put_into(typed))
 
 
 def parse_block(block: bytes, schema: Schema) -> Columns:
@@ -110,11 +115,13 @@ class BlockParser:
         schema = self._schema
         if not _has_maps(schema):
             return _parse_whole(block, schema, self._kinds, self._ignores_extra)
-        content, raw = separate_raw_members(block, schema.fields)
+        content, documents = separate_documents(block, schema)
+        content, raw = separate_raw_members(content, schema.fields)
         columns = self._forms.read(content)
         if columns is None:
             return None
-        return raw.put_into({f.name: _typed(columns[f.name], f.type) for f in schema.fields})
+        typed = {f.name: _typed(columns[f.name], f.type) for f in schema.fields}
+        return documents.put_into(raw.put_into(typed))
 
 
 def _has_maps(schema: Schema) -> bool:
@@ -128,11 +135,12 @@ def _parse_whole(
     if _has_maps(schema) or not has_object_lines(block):
         return None
     with contextlib.suppress(*NOT_ROWS):
-        content, raw = separate_raw_members(block, schema.fields)
+        content, documents = separate_documents(block, schema)
+        content, raw = separate_raw_members(content, schema.fields)
         read = _read(content, kinds, count_lines(block), ignores_extra)
         if not any(infinities(column) for column in read.values()):
             typed = {f.name: _typed(read[f.name], f.type) for f in schema.fields}
-            return raw.put_into(typed)
+            return documents.put_into(raw.put_into(typed))
     return None
 
 

@@ -9,8 +9,8 @@ from sleeper.export_queue.store import open_export_store
 from sleeper.export_queue.table_queries import queues_in
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.table import LATEST_BY, ROWS
+from sleeper.schema.latest_rows import LATEST
 from sleeper.schema.model import (
-    LATEST,
     Field,
     FieldType,
     PrimitiveType,

@@ -16,7 +16,8 @@ from sleeper.processing.text import (
     processing_to_json,
 )
 from sleeper.schema.defaults import check_default
-from sleeper.schema.model import Schema, make_latest, schema_from_json, schema_to_json
+from sleeper.schema.latest_rows import make_latest
+from sleeper.schema.model import Schema, schema_from_json, schema_to_json
 from sleeper.statestore.fold import DAY_MS, SNAPSHOT_TABLE, Fold
 from sleeper.statestore.fold_tables import create_keyed_tables
 from sleeper.statestore.rows import insert_partition
