@@ -21,7 +21,7 @@ from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.schema.model import PrimitiveType
 from sleeper.stash.destination import StashDestination, open_to_read
-from sleeper.stash.document_values import DOCUMENT_FIELDS, document_name
+from sleeper.stash.document_values import DOCUMENT_FIELDS, document_columns
 from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.reader import Stash
 from sleeper.stash.record import StashRecords
@@ -108,7 +108,7 @@ def _check_table(
 def _read_by_product(destination: str, root: str, table: StashedTable) -> Counter[Row]:
     stash = Stash.open(destination)
     stash.lock(root)
-    names = [document_name(each.name) for each in table.table_schema.fields]
+    names = document_columns(table.table_schema)
     with stash.scan(table.table) as rows:
         return Counter(row for batch in rows.batches() for row in batch_rows(batch.select(names)))
 
@@ -127,8 +127,8 @@ def _project(rows: Counter[Row], table: StashedTable) -> Counter[Row]:
 
 
 def _plain_names(table: StashedTable) -> list[str]:
-    fields = table.table_schema.fields
-    return [document_name(fields[at].name) for at in _plain_positions(table)]
+    names = document_columns(table.table_schema)
+    return [names[at] for at in _plain_positions(table)]
 
 
 def _read_files(destination: StashDestination, root: str, table: StashedTable) -> dict[str, bytes]:

@@ -98,6 +98,11 @@ def _random_schema(random: Random, kind: TableKind, ages: bool) -> Schema:
         sort_keys = (*sort_keys[:1], Field(AGED_FIELD, LONG))
     values = fields("v", random.choice((1, 1, 2, 3)), _VALUE_TYPES)
     values = tuple(replace(each, nullable=random.random() < 0.5) for each in values)
+    if kind is not TableKind.AGGREGATED:
+        values = tuple(
+            replace(each, type=PrimitiveType.JSON) if place and each.type is STRING else each
+            for place, each in enumerate(values)
+        )
     if kind is TableKind.LATEST_BY:
         values = (replace(values[0], type=random.choice(_BY_TYPES), nullable=False), *values[1:])
     return Schema(row_keys, sort_keys, values)

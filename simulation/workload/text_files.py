@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simulation.model.values import Value
-from sleeper.schema.model import MapType, Schema
+from sleeper.schema.model import MapType, PrimitiveType, Schema
 from sleeper.storage.source_options import DEFAULT_OPTIONS, FileFormat, SourceOptions
 
 _DELIMITERS = (",", ";", "\t")
@@ -74,12 +74,20 @@ def _cell(value: Value, is_map: bool) -> str | _Unquoted:
 
 def write_json_lines(rows: pa.Table, schema: Schema) -> bytes:
     """Returns rows as JSON lines."""
-    maps = _maps(schema)
-    lines = [
-        json.dumps({name: _plain(value, name in maps) for name, value in row.items()})
-        for row in rows.to_pylist()
-    ]
+    lines = (_line(row, schema) for row in rows.to_pylist())
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _line(row: dict[str, Value], schema: Schema) -> str:
+    maps = _maps(schema)
+    documents = {each.name for each in schema.fields if each.type is PrimitiveType.JSON}
+    members = []
+    for name, value in row.items():
+        # A row without a value of JSON lacks the member.
+        if value is not None or name not in documents:
+            text = value if name in documents else json.dumps(_plain(value, name in maps))
+            members.append(f"{json.dumps(name)}: {text}")
+    return f"{{{', '.join(members)}}}"
 
 
 def _plain(value: Value, is_map: bool) -> Value:
