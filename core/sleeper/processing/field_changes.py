@@ -219,6 +219,11 @@ def _is_wider(before: FieldType, after: FieldType) -> bool:
 def _describe_wider(kind: FieldType) -> str:
     if isinstance(kind, DecimalType):
         return f"which can become a DecimalType of the scale {kind.scale} with more digits"
+    if kind is PrimitiveType.STRING:
+        return (
+            "which has no wider type; text of earlier rows may be no JSON, so add a field of "
+            "JSONType and ingest the rows again"
+        )
     wider = _WIDER.get(kind) if isinstance(kind, PrimitiveType) else None
     return "which has no wider type" if wider is None else f"which can become {type_name(wider)}"
 

@@ -377,3 +377,13 @@ def test_tables_like_rows_have_json(instance: sleeper.Instance, tmp_path: Path) 
     assert table.query().to_arrow().column("doc").to_pylist() == texts
     copy = instance.create_table("copy", like=table.query().to_arrow(), key="id")
     assert copy.schema.has_fields_of(table.schema)
+
+
+def test_deletes_of_latest_rows_need_no_json(instance: sleeper.Instance) -> None:
+    schema = {**SCHEMA, "valueFields": [{"name": "doc", "type": "JSONType"}]}
+    table = instance.create_table("latest", schema, {"sleeper.table.rows": "latest"})
+    table.ingest([{"id": 1, "doc": {"a": 1}}, {"id": 2, "doc": None}])
+    table.ingest([{"id": 1, "op": "delete"}, {"id": 3, "doc": [], "op": "insert"}], op_column="op")
+    assert table.query().to_pylist() == [{"id": 2, "doc": None}, {"id": 3, "doc": []}]
+    compact(instance, "latest")
+    assert table.query().to_arrow().column("doc").to_pylist() == ["null", "[]"]

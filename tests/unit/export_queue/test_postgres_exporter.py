@@ -155,6 +155,7 @@ def test_a_value_of_every_type_arrives(server: Server) -> None:
         ),
         "a_date": (PrimitiveType.DATE, date(2024, 2, 29), "2024-02-29"),
         "a_decimal": (DecimalType(20, 3), Decimal("-12345678901234567.891"), None),
+        "a_document": (PrimitiveType.JSON, '{"a": [1.10, null]}', {"a": [1.1, None]}),
         "numbers": (ListType(LONG), [1, -2], [1, -2]),
         "texts": (ListType(STRING), ["a", "{}"], ["a", "{}"]),
     }

@@ -30,6 +30,7 @@ _EMPTY: dict[PrimitiveType, object] = {
     PrimitiveType.BOOLEAN: False,
     PrimitiveType.TIMESTAMP: datetime(1970, 1, 1, tzinfo=UTC),
     PrimitiveType.DATE: date(1970, 1, 1),
+    PrimitiveType.JSON: "null",
 }
 _ALL = key_array([*UPSERTS, *DELETES], pa.string())
 _EXPECTED = "expected " + ", ".join([*UPSERTS, *DELETES])

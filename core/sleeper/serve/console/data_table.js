@@ -60,6 +60,13 @@ export function pager(things, page, pages, place) {
     );
 }
 
+/** Returns rows that all have the members of all: a row lacks the member of JSON that it has no value of. */
+export function alignRows(rows) {
+    const names = new Set(rows.flatMap(Object.keys));
+    if (rows.every((row) => Object.keys(row).length === names.size)) return rows;
+    return rows.map((row) => Object.fromEntries([...names].map((name) => [name, row[name] ?? null])));
+}
+
 /** Returns columns for rows whose members are unknown: the members of the first row. */
 export function columnsFor(rows) {
     return Object.keys(rows[0] ?? {}).map((name, index) => ({

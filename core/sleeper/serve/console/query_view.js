@@ -2,6 +2,7 @@
 
 import { getJson, readRows, requestRows } from "./api.js";
 import { tablesIn } from "./completion.js";
+import { alignRows } from "./data_table.js";
 import { announce, h, heading, panel, problem } from "./dom.js";
 import { makeEditor } from "./editor.js";
 import { ago, count, duration, plural } from "./format.js";
@@ -159,7 +160,7 @@ async function readFirstRows(sql, running) {
         rows.push(...some.slice(0, ROWS_SHOWN_MAX + 1));
         if (rows.length > ROWS_SHOWN_MAX) break;
     }
-    return { rows: rows.slice(0, ROWS_SHOWN_MAX), hasMore: rows.length > ROWS_SHOWN_MAX };
+    return { rows: alignRows(rows.slice(0, ROWS_SHOWN_MAX)), hasMore: rows.length > ROWS_SHOWN_MAX };
 }
 
 /** Returns the names of tables, and a place for the columns of those that a statement names. */

@@ -1,7 +1,7 @@
 /** Rows of one table: the first ones, a key, or a range of the first key column. */
 
 import { readRows, requestRows } from "./api.js";
-import { columnsFor, dataTable } from "./data_table.js";
+import { alignRows, columnsFor, dataTable } from "./data_table.js";
 import { announce, empty, field, h, loading, problem } from "./dom.js";
 import { fromJson, plural } from "./format.js";
 
@@ -43,7 +43,7 @@ export async function showRows({ table, signal }) {
             ))
                 rows.push(...some);
             if (signal.aborted) return;
-            place.replaceChildren(...showFound(table, rows, performance.now() - startMs));
+            place.replaceChildren(...showFound(table, alignRows(rows), performance.now() - startMs));
         } catch (error) {
             if (!signal.aborted) place.replaceChildren(problem(error));
         }
