@@ -105,11 +105,13 @@ CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE TABLE orders (
     id smallint, "Two Words" positive, big numeric(12, 2), whole numeric, ratio real, exact float8,
     flag boolean, body bytea, day date, local timestamp, zoned timestamptz, label varchar(9),
-    code char(4), key uuid, doc jsonb, feeling mood, address inet, lasts interval, at time,
+    code char(4), key uuid, doc jsonb, written json, feeling mood, address inet,
+    lasts interval, at time,
     tags text[], counts int[], object oid, amount numeric(40, 3), nothing int);
 INSERT INTO orders VALUES (1, 2, 4.50, 12345678901234567, 0.1, 0.1, true, '\\x00ff',
     '1969-07-20', '2020-01-01 01:02:03.456789', '2020-01-01 01:02:03+02', 'ünï', 'ab',
-    'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"a": [1]}', 'sad', '10.0.0.1/8', '1 day 2 hours',
+    'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"a": [1]}', '{"a":  1.10}', 'sad', '10.0.0.1/8',
+    '1 day 2 hours',
     '01:02:03.5', '{a,"b,c"}', '{1,2}', 4000000000, 1.5, NULL);
 """
 FIELDS: dict[str, tuple[Any, Any]] = {
@@ -128,6 +130,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "code": ("StringType", "ab"),
     "key": ("StringType", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
     "doc": ("StringType", '{"a": [1]}'),
+    "written": ("JSONType", '{"a":  1.10}'),
     "feeling": ("StringType", "sad"),
     "address": ("StringType", "10.0.0.1/8"),
     "lasts": ("StringType", "P1DT2H"),

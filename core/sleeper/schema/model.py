@@ -152,7 +152,7 @@ class Field:
 
     The schema numbers fields with the id 0. Rows of files that were written without the field
     have its default, null if it has none. The members of a `document`, of `JSONType`, stand beside
-    those of other fields in stashes and ingested lines.
+    those of other fields in ingested lines and in copies as documents.
     """
 
     name: str

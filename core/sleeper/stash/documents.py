@@ -51,6 +51,10 @@ def document_fields(schema: Schema) -> Schema:
     return Schema(DOCUMENT_FIELDS[:1], (), (*values, *DOCUMENT_FIELDS[1:]))
 
 
+def _document_name(fields: Schema) -> str | None:
+    return None if fields.document is None else fields.document.name
+
+
 def document_lines(documents: pa.RecordBatch, fields: Schema) -> pa.Array:
     """Returns a line of JSON, without its end, for each row with the columns of a document.
 
@@ -62,7 +66,7 @@ def document_lines(documents: pa.RecordBatch, fields: Schema) -> pa.Array:
         documents.column(each.name) for each in DOCUMENT_FIELDS
     )
     times = (plain_text(time.cast(_MILLISECONDS)) for time in (first, last))
-    content = document_content(values, fields.document and fields.document.name)
+    content = document_content(values, _document_name(fields))
     return _join(content, ids, json_values(table), version, signature, *times)
 
 
@@ -116,7 +120,7 @@ class DocumentWriter:
         self._kept = [at for at, name in enumerate(names) if name != own]
         self._keys = len(schema.row_keys)
         fields = document_fields(schema)
-        self._document = fields.document and fields.document.name
+        self._document = _document_name(fields)
         self.schema = arrow_schema(fields)
         self._table = pa.scalar(table)
         self._table_json = json_values(pa.array([table]))[0].as_py()

@@ -81,10 +81,11 @@ def test_every_type_round_trips(instance: Instance, athena: Athena):
             "s": "\u00e9\0",
             "bytes": b"\xff\0",
             **common,
+            "doc": '{"a": 1.10}',
             "l": ["a", ""],
             "m": [("k", 1)],
         },
-        {"id": 2, "at": -1, "s": None, "bytes": b"", **common, "l": [], "m": []},
+        {"id": 2, "at": -1, "s": None, "bytes": b"", **common, "doc": None, "l": [], "m": []},
     ]
     columns = arrow_schema(schema_from_json(EVERY_TYPE))
     batch = pa.RecordBatch.from_pylist([{**row, "Id": row["id"]} for row in put_in], columns)
@@ -95,6 +96,8 @@ def test_every_type_round_trips(instance: Instance, athena: Athena):
     result = athena.query("t")
     assert result.schema.equals(schema)
     assert plain_rows(result) == expected
+    chosen = athena.query("t", {"doc": among(pa.string(), '{"a": 1.10}')})
+    assert chosen["id"].to_pylist() == [1]
     (split,) = athena.splits("t")
     spill = athena.read("t", split, inline_bytes=0)
     assert [plain_rows(b) for b in athena.batches(spill)] == [expected]
