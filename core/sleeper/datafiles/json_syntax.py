@@ -67,7 +67,9 @@ def _check_part(values: pa.Array, sizes: np.ndarray, limits: JsonLimits) -> None
     except (ValueError, RecursionError) as error:
         raise NotJsonError(f"not JSON: {_reason(error)}") from error
     between = np.cumsum(sizes + 1, dtype=np.int64) + len(_BEFORE) - 1
-    if not np.array_equal(structure.separators(_LEVELS), between):
+    # A value that ends the array, as in `1],"a":[2`, puts a comma between the object's members.
+    is_one_array = not len(structure.separators(_LEVELS - 1))
+    if not (is_one_array and np.array_equal(structure.separators(_LEVELS), between)):
         raise NotJsonError("not JSON: more than one value")
     name = structure.find_duplicate()
     if name is not None:

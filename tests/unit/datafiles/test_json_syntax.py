@@ -90,7 +90,12 @@ def test_a_text_is_accepted_as_by_python(text: str, damage: tuple[int, str]) -> 
 @settings(max_examples=200)
 @given(
     st.lists(
-        st.one_of(st.none(), TEXTS, st.sampled_from(["1,2", "],[", "1]", "[1", " "])), max_size=4
+        st.one_of(
+            st.none(),
+            TEXTS,
+            st.sampled_from(["1,2", "],[", "1]", "[1", " ", '1],"x":[2', '1],"":[2']),
+        ),
+        max_size=4,
     )
 )
 def test_each_text_of_a_column_is_one_value(texts: list[str | None]) -> None:
@@ -114,6 +119,7 @@ def test_a_column_is_checked_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[1,]", "not JSON: trailing comma in array$"),
         ("1 2", "not JSON: expected ',' or ']'$"),
         ("1,2", "not JSON: more than one value"),
+        ('1],"x":[2', "not JSON: more than one value"),
         ('"\\ud800"', "not JSON: "),
         ("[" * 90_000, "JSON of 90000 bytes"),
     ],
