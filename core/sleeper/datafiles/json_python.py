@@ -1,13 +1,14 @@
 """Values of `JSONType` as Python values, and back.
 
 Numbers become `int` and `float`; one that no `float` is near, or of thousands of digits, becomes a
-`Decimal`. A member that a row lacks is missing in its dictionary.
+`Decimal`, or an infinite `float` if its exponent is beyond those of `Decimal`. A member that a row
+lacks is missing in its dictionary.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +30,10 @@ def write_json(value: Any) -> str:
         case None | bool() | str():
             return json.dumps(value, ensure_ascii=False)
         case int():
-            return str(value)
+            return int.__repr__(value)
         case float() if math.isfinite(value):
-            return repr(value)
+            # Types of other libraries, such as NumPy's, have a text with their name.
+            return float.__repr__(value)
         case Decimal() if value.is_finite():
             return str(value)
         case Mapping():
@@ -59,7 +61,8 @@ def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
             continue
         for row, text in zip(rows, json_storage(column).to_pylist(), strict=True):
             if text is None:
-                del row[field.name]
+                # Results of SQL may have a name twice.
+                row.pop(field.name, None)
             else:
                 row[field.name] = parse_json(text)
     return rows
@@ -73,7 +76,12 @@ def _member(name: Any, value: Any) -> str:
 
 def _to_float(digits: str) -> float | Decimal:
     number = float(digits)
-    return number if math.isfinite(number) else Decimal(digits)
+    if math.isfinite(number):
+        return number
+    try:
+        return Decimal(digits)
+    except InvalidOperation:  # exponents of more than 18 digits
+        return number
 
 
 def _to_integer(digits: str) -> int | Decimal:

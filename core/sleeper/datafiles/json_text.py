@@ -44,10 +44,15 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _one_line(column: pa.Array) -> pa.Array:
-    """Returns the text of `JSONType`, in which line ends are space: within quotes are none."""
+    """Returns the text of `JSONType`, in which line ends are space: within quotes are none.
+
+    Characters that are not in XML are only within quotes, so they are escaped.
+    """
     text = json_storage(column)
-    if pc.any(pc.match_substring_regex(text, r"[\r\n]")).as_py():
+    if pc.any(pc.match_substring_regex(text, r"[\r\n\x{FFFE}\x{FFFF}]")).as_py():
         text = pc.replace_substring_regex(text, r"[\r\n]", " ")
+        for character in ("\ufffe", "\uffff"):
+            text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
     return text
 
 

@@ -7,6 +7,7 @@ a new face is one line.
 import csv
 import io
 import json
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -292,6 +294,34 @@ def test_lines_have_no_line_ends_of_values(docs: sleeper.Table) -> None:
     rows, sink = docs.query(), io.BytesIO()
     ROW_OUTPUTS["json"](rows.schema, rows, sink)
     assert sink.getvalue() == b'{"id":1,"doc":{  "a": 1},"text":null}\n'
+
+
+def test_lines_have_no_characters_that_messages_refuse(docs: sleeper.Table) -> None:
+    docs.ingest(pa.table({"id": [1], "doc": ['"\ufffe\uffff"']}))
+    rows, sink = docs.query(), io.BytesIO()
+    ROW_OUTPUTS["json"](rows.schema, rows, sink)
+    assert sink.getvalue() == b'{"id":1,"doc":"\\ufffe\\uffff","text":null}\n'
+
+
+def test_numbers_beyond_those_of_python_are_read(docs: sleeper.Table) -> None:
+    docs.ingest(pa.table({"id": [1], "doc": ["[-1e1000000000000000000, 1e400]"]}))
+    (row,) = docs.query().to_pylist()
+    assert row["doc"] == [-math.inf, Decimal("1e400")]
+
+
+def test_numbers_of_other_libraries_are_those_of_python(docs: sleeper.Table) -> None:
+    class Level(int):
+        def __str__(self) -> str:
+            return "high"
+
+    docs.ingest([{"id": 1, "doc": [np.float64(0.5), Level(3)]}])
+    assert docs.query().to_arrow()["doc"].to_pylist() == ["[0.5,3]"]
+
+
+def test_columns_of_one_name_may_be_absent(instance: sleeper.Instance, docs: sleeper.Table) -> None:
+    docs.ingest(pa.table({"id": [1], "doc": pa.nulls(1, pa.string())}))
+    statement = "SELECT a.id, a.doc, b.doc FROM docs a JOIN docs b ON a.id = b.id"
+    assert instance.sql(statement).to_pylist() == [{"id": 1}]
 
 
 def test_first_members_may_be_absent(docs: sleeper.Table) -> None:
