@@ -25,6 +25,13 @@ def is_read_by_spark(frame: DataFrame) -> bool:
     return " parquet" in plan._jdf.queryExecution().optimizedPlan().toString()
 
 
+def is_read_by_both(frame: DataFrame) -> bool:
+    plan: Any = frame
+    return is_read_by_spark(frame) and "MapInArrow" in (
+        plan._jdf.queryExecution().optimizedPlan().toString()
+    )
+
+
 def ordered(frame: DataFrame) -> list[Row]:
     return sorted(frame.collect(), key=str)
 
@@ -105,6 +112,7 @@ def test_options_select_the_same_rows(
     table.delete(ranges=[(12, 14), (39, 41)])
     frame = read(spark, table, **options)
     assert is_read_by_spark(frame) == (options != {"keys": "[]"})
+    assert not is_read_by_both(frame)
     assert ordered(frame) == ordered(loaded(spark, table, **options))
 
 
@@ -122,6 +130,39 @@ def test_rows_that_need_more_than_their_file_are_read_by_the_format(
         frame = read(spark, table)
         assert not is_read_by_spark(frame)
         assert frame.count() == rows, table.name
+
+
+def test_files_that_need_more_are_read_beside_those_of_spark(
+    spark: SparkSession, instance: sleeper.Instance
+) -> None:
+    table = instance.create_table("t", NUMBERS)
+    ingest_numbers(table, range(5))
+    table.rename_field("text", "words")
+    for first in (5, 10):
+        numbers = list(range(first, first + 5))
+        table.ingest(pa.table({"n": numbers, "words": [str(n) for n in numbers]}))
+    table.delete(keys=pa.table({"n": [6, 7]}))
+    frame = read(spark, table, columns="words,n")
+    assert is_read_by_both(frame)
+    assert ordered(frame) == ordered(loaded(spark, table).select("words", "n"))
+    assert frame.count() == 13
+    assert frame.where("n >= 10").agg({"n": "sum"}).collect() == [Row(**{"sum(n)": 60})]
+
+
+def test_a_read_of_many_groups_of_files_is_of_few_scans(
+    spark: SparkSession, instance: sleeper.Instance
+) -> None:
+    table = instance.create_table("t", NUMBERS)
+    firsts = range(0, 200, 10)
+    for first in firsts:
+        ingest_numbers(table, (first, first + 5))
+    ranges = str([[first, first + 2] for first in firsts])
+    frame = read(spark, table, ranges=ranges)
+    assert is_read_by_both(frame)
+    plan: Any = frame
+    assert plan._jdf.queryExecution().optimizedPlan().toString().count(" parquet") == 16
+    assert [row.n for row in ordered(frame)] == sorted(firsts, key=str)
+    assert ordered(frame) == ordered(loaded(spark, table, ranges=ranges))
 
 
 def test_the_version_of_a_frame_is_held(spark: SparkSession, instance: sleeper.Instance) -> None:

@@ -6,7 +6,7 @@ Repeated reads of a micro-batch return the same rows.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import OpenTable
 from sleeper.query.distributed.follow import TableFollower
-from sleeper.query.distributed.read import plan_table_read, read_table_part
+from sleeper.query.distributed.plan import Part
+from sleeper.query.distributed.read import TableRead, plan_table_read, read_table_part
 from sleeper.query.request import Query
 from sleeper.query.service import read_schema
 from sleeper.spark.options import (
@@ -61,6 +62,20 @@ READ_OWNER = "spark"
 STREAM_OWNER = "spark stream"
 
 
+@dataclass(frozen=True)
+class PartReader:
+    """Reads parts of a planned read in executors, as rows of the declared schema."""
+
+    place: InstancePlace
+    planned: TableRead
+    declared: StructType
+
+    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of the leaves, in key order."""
+        rows = read_table_part(self.place.open(), self.planned, part)
+        yield from cast_batches(rows, to_arrow(self.declared))
+
+
 class SleeperReader(DataSourceReader):
     """A batch read, planned on the driver and sent to executors without its parts.
 
@@ -70,28 +85,27 @@ class SleeperReader(DataSourceReader):
 
     def __init__(self, options: Options, declared: StructType) -> None:
         check_options(options, READ_OPTIONS)
-        self._place = InstancePlace.plan(read_instance(options))
-        self._declared = declared
-        instance, name = cached_instance(self._place.where), read_table_name(options)
+        place = InstancePlace.plan(read_instance(options))
+        instance, name = cached_instance(place.where), read_table_name(options)
         schema = read_schema(instance, name, read_as_of(options))
         query = replace(read_query(options, schema), columns=check_columns(declared, schema))
-        self._read, self._parts = plan_table_read(
+        planned, self.parts = plan_table_read(
             instance.table(name), query, READ_OWNER, read_partition_bytes(options)
         )
+        self.part_reader = PartReader(place, planned, declared)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_parts": []}
+        return self.__dict__ | {"parts": []}
 
     def partitions(self) -> list[InputPartition]:
         """Returns a partition for each leaf, group of small leaves, or part of a large one."""
-        return [InputPartition(part) for part in self._parts]
+        return [InputPartition(part) for part in self.parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the leaves, in key order."""
         # Spark adds an empty partition to a read without any.
         if partition.value is not None:
-            rows = read_table_part(self._place.open(), self._read, partition.value)
-            yield from cast_batches(rows, to_arrow(self._declared))
+            yield from self.part_reader.read(partition.value)
 
 
 _VERSION = "version"

@@ -1,8 +1,9 @@
 """`read_table`: a table as a DataFrame, by Spark's own Parquet reader where no merge is needed.
 
-Spark reads data files faster than a Python data source can pass rows on, prunes columns and pushes
-filters down. Tables whose rows need a merge or processing are read by the format `sleeper`. The
-DataFrame has the same rows either way.
+Spark reads data files faster than Python can pass rows on, prunes columns and pushes filters down.
+Files that it cannot read alone are read in Python, and the union of both is the table. Tables whose
+rows need a merge or processing are read by the format `sleeper`. The DataFrame has the same rows
+either way.
 """
 
 import re
@@ -20,20 +21,29 @@ from sleeper.errors import SleeperError, StateMovedOnError
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Range, Region
 from sleeper.query.distributed.files import FileGroup, FileRead, plan_file_read
+from sleeper.query.distributed.plan import Part
 from sleeper.query.hold import SharedHold, take_shared_hold
 from sleeper.query.service import read_schema
 from sleeper.renewal import Renewal
 from sleeper.schema.key_values import python_key_value
 from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema, smallest_key_value
-from sleeper.spark.data_source import READ_OWNER, SleeperDataSource, SleeperReader, register
+from sleeper.spark.data_source import (
+    READ_OWNER,
+    PartReader,
+    SleeperDataSource,
+    SleeperReader,
+    register,
+)
 from sleeper.spark.options import (
     READ_OPTIONS,
+    InstancePlace,
     Options,
     cached_instance,
     check_options,
     quote_name,
     read_as_of,
     read_instance,
+    read_partition_bytes,
     read_query,
     read_table_name,
     to_spark,
@@ -60,12 +70,13 @@ def read_table(
 
     The options are those of `spark.read.format("sleeper")`, such as `range='["A", "M"]'` or
     `columns="city,day"`. Rows have no order. Spark reads the data files with its own Parquet
-    reader, if the table shows all rows and has no filter, aggregation or iterator, and no delete of
-    keys waits for a compaction. It then reads only the columns that are used, and filters on any
-    column skip row groups. All columns are nullable. Otherwise the DataFrame is that of the format
-    `sleeper`, or on PySpark 3.5, which has no formats in Python, one with the same partitions. A
-    hold keeps the version for `sleeper.query.hold.seconds`, and longer while this application runs
-    jobs.
+    reader, if the table shows all rows and has no filter, aggregation or iterator. It then reads
+    only the columns that are used, and filters on any column skip row groups. All columns are
+    nullable. Python reads files of which rows are deleted, files of other fields, and the smaller
+    files of a table that is written faster than compacted. Otherwise, and if that is all files,
+    the DataFrame is that of the format `sleeper`, or on PySpark 3.5, which has no formats in
+    Python, one with the same partitions. A hold keeps the version for `sleeper.query.hold.seconds`,
+    and longer while this application runs jobs.
 
     Raises `InvalidRequestError` for an unknown or invalid option, and `NotFoundError` if there is
     no such table.
@@ -89,9 +100,13 @@ def _read_by_map(spark: SparkSession, options: Options) -> DataFrame:
     """Returns what the format `sleeper` would, with the same partitions."""
     schema = SleeperDataSource(dict(options)).schema()
     reader = SleeperReader(options, schema)
-    parts = reader.partitions()
+    return _map_parts(spark, reader.part_reader, reader.parts)
+
+
+def _map_parts(spark: SparkSession, reader: PartReader, parts: Sequence[Part]) -> DataFrame:
+    """Returns the rows of the parts, each in a partition of its own."""
     if not parts:
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], reader.declared)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with mark_errors():
@@ -99,7 +114,7 @@ def _read_by_map(spark: SparkSession, options: Options) -> DataFrame:
                 for number in batch.column(0).to_pylist():
                     yield from reader.read(parts[number])
 
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, schema)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, reader.declared)
 
 
 def _plan(spark: SparkSession, options: Options) -> FileRead | None:
@@ -115,7 +130,8 @@ def _plan(spark: SparkSession, options: Options) -> FileRead | None:
     if any(bucket.server is not None for bucket in ports.storage.root.buckets):
         return None
     schema = read_schema(ports, opened.ref.name, read_as_of(options))
-    read = plan_file_read(opened, read_query(options, schema), READ_OWNER)
+    query, part_bytes = read_query(options, schema), read_partition_bytes(options)
+    read = plan_file_read(opened, query, READ_OWNER, part_bytes)
     if read is not None and read.hold is not None:
         _keep(spark, opened, read.hold)
     return read
@@ -145,12 +161,17 @@ def _can_read(spark: SparkSession, url: str) -> bool:
 
 def _read_files(spark: SparkSession, options: Options, read: FileRead) -> DataFrame:
     columns = read_query(options, read.schema).columns
+    declared = to_spark(read.schema, columns)
     if not read.groups:
-        return spark.createDataFrame([], to_spark(read.schema, columns))
+        return spark.createDataFrame([], declared)
     root = _open(options).instance.storage.root
     frames = [_group_frame(spark, root.url_of, read.schema, group) for group in read.groups]
     whole = reduce(DataFrame.union, frames)
-    return whole if columns is None else whole.select(*map(quote_name, columns))
+    stored = whole if columns is None else whole.select(*map(quote_name, columns))
+    if not read.parts:
+        return stored
+    place = InstancePlace.plan(read_instance(options))
+    return stored.union(_map_parts(spark, PartReader(place, read.rest, declared), read.parts))
 
 
 def _group_frame(

@@ -1,15 +1,21 @@
 """Random tables return the rows of a list, by key, by SQL and from files alone."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.partitions.region import Range, Region
-from sleeper.query.distributed.files import group_files
+from sleeper.query.distributed.files import divide_files
+from sleeper.query.distributed.plan import Part
+from sleeper.query.distributed.read import Read, read_part
+from sleeper.query.engine import QueryEngine
 from sleeper.query.request import Query
 from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
@@ -83,8 +89,8 @@ def check(table: DataTable, folder: Path, regions: list[Region], files_max: int)
         query = Query(tuple(regions), version=version)
         actual = list_rows(run_query(query, table.query_table, engine).read_all())
         assert sorted(actual) == select_rows(table.expected_versions[version])
-        stored = rows_of_files(table, query)
-        assert stored is None or sorted(stored) == sorted(actual)
+        for limits in ((1, 2), (16, 64)):
+            assert sorted(rows_of_files(table, query, engine, *limits)) == sorted(actual)
     all_rows = run_query(Query(), table.query_table, engine).read_all()
     assert sorted(list_rows(all_rows)) == sorted(table.expected_rows)
     with run_sql("SELECT * FROM t", {"t": lambda: table.query_table}, engine) as result:
@@ -92,19 +98,23 @@ def check(table: DataTable, folder: Path, regions: list[Region], files_max: int)
     assert table.holds() == []
 
 
-def rows_of_files(table: DataTable, query: Query) -> list[Row] | None:
-    """The rows that an engine reads that only reads files and filters by key."""
-    groups = group_files(plan_table_query(query, table.query_table))
-    if groups is None:
-        return None
+def rows_of_files(
+    table: DataTable, query: Query, engine: QueryEngine, groups_max: int, regions_max: int
+) -> list[Row]:
+    """The rows of files that an engine only filters by key, and those of the rest."""
+    plan = plan_table_query(query, table.query_table)
+    groups, leaves = divide_files(plan, groups_max, regions_max)
     keys = len(table.schema.row_keys)
-    return [
+    stored = [
         row
         for group in groups
         for path in group.paths
         for row in list_rows(pq.read_table(table.root.url_of(path)))
         if group.regions is None or any(r.contains(row[:keys]) for r in group.regions)
     ]
+    read = Read(query, replace(plan, leaves=()), 0)
+    rest = read_part(read, Part(leaves), table.root, TableIterators(), engine)
+    return stored + list_rows(pa.Table.from_batches(rest, read.schema))
 
 
 @settings(max_examples=examples(18), deadline=None)

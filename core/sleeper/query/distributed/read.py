@@ -22,7 +22,7 @@ from sleeper.query.hold import (
     SharedHold,
     take_shared_hold,
 )
-from sleeper.query.plan import QueryPlan
+from sleeper.query.plan import LeafPlan, QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import (
@@ -107,7 +107,6 @@ def plan_read(
 ) -> tuple[Read, list[Part]]:
     """Plans the query, holds its version, and makes parts of about `part_bytes`.
 
-    Small leaves are grouped; a larger leaf is divided by the sketches of its largest files.
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
 
@@ -121,11 +120,27 @@ def plan_read(
             seconds = engine.settings.hold_seconds
             hold = take_shared_hold(table.store, plan.version, seconds, engine.clock, owner)
         read = Read(query, replace(plan, leaves=()), now_ms, hold)
-        bytes_max = max(part_bytes, _DIVIDED_BYTES_MIN)
-        leaves = divide_leaves(plan, table.root, sketched_files_max, bytes_max)
-        return read, parts_of_leaves(leaves, part_bytes)
+        return read, divide_plan(plan, table.root, part_bytes, sketched_files_max)
 
     return retry(attempt, on=StateMovedOnError, backoff=RESTARTS)
+
+
+def divide_plan(
+    plan: QueryPlan, root: DataRoot, part_bytes: int, sketched_files_max: int
+) -> list[Part]:
+    """Returns the leaves of the plan in parts of about `part_bytes`: small leaves are grouped."""
+    leaves = divide_large(plan, root, part_bytes, sketched_files_max)
+    return parts_of_leaves(leaves, part_bytes)
+
+
+def divide_large(
+    plan: QueryPlan, root: DataRoot, part_bytes: int, sketched_files_max: int
+) -> list[LeafPlan]:
+    """Returns the leaves, of which those larger than `part_bytes` are divided.
+
+    The sketches of their largest files are read. StateMovedOnError if a file is gone.
+    """
+    return divide_leaves(plan, root, sketched_files_max, max(part_bytes, _DIVIDED_BYTES_MIN))
 
 
 def read_part(
