@@ -16,6 +16,7 @@ import sleeper
 from sleeper.admin.schema import change_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.field_changes import AddField
+from sleeper.query.distributed import read as distributed_read
 from sleeper.schema.model import Field, PrimitiveType
 from sleeper.spark.changes import SleeperChangesSource
 
@@ -87,6 +88,21 @@ def test_a_replacement_is_divided_by_leaf_with_one_mark(instance: sleeper.Instan
     assert len(partitions) == 3
     rows = read(source_, partitions)
     assert sorted(r["operation"] for r in rows) == ["insert"] * 3 + ["replace"]
+    stream.stop()
+
+
+def test_a_large_change_is_divided(
+    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed_read, "_DIVIDED_BYTES_MIN", 1)
+    keys = range(30, 60)
+    instance.table("t").ingest(pa.table({"k": keys, "v": [bytes(100)] * len(keys)}))
+    source_ = source(instance, partitionBytes="1000")
+    stream = source_.streamReader(source_.schema())
+    start = {**stream.initialOffset(), "version": 3}
+    partitions = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    assert len(partitions) > 1
+    assert sorted(r["row"]["k"] for r in read(source_, partitions)) == list(keys)
     stream.stop()
 
 

@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.instance import Instance, OpenTable
+from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.query.changes.plan import PlannedChange, Step, find_changes, plan_step
 from sleeper.query.changes.read import Change, read_change
 from sleeper.query.distributed.follow import TableFollower, next_quiet_version
 from sleeper.query.distributed.plan import group_small
+from sleeper.query.distributed.read import divide_large
 from sleeper.query.hold import VersionHold
+from sleeper.query.plan import QueryPlan
 from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 
@@ -27,14 +30,16 @@ class ChangesPart:
 class ChangeFollower(TableFollower):
     """A reader of all changes of a table, whose parts may be read in any order.
 
-    Each part has whole files. `next_version` takes at most a number of transactions. The versions
-    of a snapshot table that are planned are held until the reader advances or plans again.
+    A large file is divided by its sketches. `next_version` takes at most a number of transactions.
+    The versions of a snapshot table that are planned are held until the reader advances or plans
+    again.
     """
 
     def __init__(self, table: OpenTable, follower: str | None, owner: str) -> None:
         super().__init__(table, follower, owner)
         self._holds: list[VersionHold] = []
         self._owner = owner
+        self._sketched_files_max = table.instance.properties().get(SPLITTING_FILES_MAX)
         with table.state.reading() as state:
             self._is_snapshot_table = state.is_snapshot_table
         if self._is_snapshot_table and follower is None:
@@ -60,7 +65,8 @@ class ChangeFollower(TableFollower):
                     f"the schema of table {self._table.ref.name!r} has changed: restart the query, "
                     "which then has the new columns"
                 )
-            pieces += [piece for change in step.changes for piece in _divide(change)]
+            for change in step.changes:
+                pieces += self._divide(change, schema, part_bytes)
             start = step.end
         return [
             ChangesPart(schema, tuple(group)) for group in group_small(pieces, _bytes, part_bytes)
@@ -73,6 +79,20 @@ class ChangeFollower(TableFollower):
     def close(self) -> None:
         super().close()
         self._release()
+
+    def _divide(
+        self, change: PlannedChange, schema: Schema, part_bytes: int
+    ) -> Iterator[PlannedChange]:
+        """Yields the change in pieces: its regions and the mark of a replacement, and its leaves.
+
+        A leaf of more than `part_bytes` is several.
+        """
+        if change.regions or change.key_files or change.is_replacement:
+            yield replace(change, leaves=())
+        plan = QueryPlan(schema, change.number, change.leaves)
+        root = self._table.instance.storage.root
+        for leaf in divide_large(plan, root, part_bytes, self._sketched_files_max):
+            yield replace(change, leaves=(leaf,), regions=(), key_files=(), is_replacement=False)
 
     def _hold(self, step: Step) -> bool:
         """Holds the step's versions of a snapshot table. False if one has expired since its plan.
@@ -130,14 +150,6 @@ def read_changes_part(instance: Instance, part: ChangesPart) -> Iterator[Change]
     root, engine = instance.storage.root, instance.queries.engine()
     for planned in part.changes:
         yield from read_change(planned, part.schema, root, engine)
-
-
-def _divide(change: PlannedChange) -> Iterator[PlannedChange]:
-    """Yields the change in pieces: its regions and the mark of a replacement, and each leaf."""
-    if change.regions or change.key_files or change.is_replacement:
-        yield replace(change, leaves=())
-    for leaf in change.leaves:
-        yield replace(change, leaves=(leaf,), regions=(), key_files=(), is_replacement=False)
 
 
 def _bytes(change: PlannedChange) -> float:
