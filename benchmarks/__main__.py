@@ -33,6 +33,7 @@ NAMES = (
     "commits-dynamo",
     "job-creation",
     "spark-read",
+    "spark-changes",
     "sql",
     "costs",
     "query-service",

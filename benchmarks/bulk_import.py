@@ -1,6 +1,7 @@
 """Bulk import on Spark: unsorted rows become sorted files of 128 leaves, committed."""
 
 import shutil
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,19 @@ def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[
 
 def cpu_seconds_of_all() -> float:
     """Returns those of this process and all below it, Spark's Java and Python workers too."""
+    return sum(cpu_seconds_by_program().values())
+
+
+def cpu_seconds_by_program() -> dict[str, float]:
+    """Returns those of this process, the driver, and of the programs below it."""
     own = psutil.Process()
-    times = [item.cpu_times() for item in (own, *own.children(recursive=True))]
-    # The times of ended workers count for their parent.
-    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+    seconds: dict[str, float] = defaultdict(float)
+    for each in (own, *own.children(recursive=True)):
+        program = "driver" if each == own else each.name().rstrip("0123456789.")
+        times = each.cpu_times()
+        # The times of ended workers count for their parent.
+        seconds[program] += times.user + times.system + times.children_user + times.children_system
+    return dict(seconds)
 
 
 def empty(folder: Path) -> Path:

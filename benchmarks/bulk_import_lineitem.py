@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 
 from benchmarks import tpch
-from benchmarks.bulk_import import CORES, SPARK_SETTINGS, cpu_seconds_of_all, empty
-from benchmarks.measuring import Task, Watch, rates, run_by_turns
-from benchmarks.result import Aim, Result, check, figure, ratios
+from benchmarks.bulk_import import CORES, SPARK_SETTINGS, cpu_seconds_by_program, empty
+from benchmarks.measuring import Measured, Task, Watch, rates, run_by_turns
+from benchmarks.result import Aim, Figure, Result, check, figure, ratios
 from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
 from sleeper.bulk_import.service import bulk_import_paths
@@ -49,6 +49,8 @@ def measure(settings: Settings) -> Result:
         figure("a core", [each / CORES for each in speed["ours"]], "M rows/s"),
         figure("ours", speed["ours"], "M rows/s"),
         figure("Spark's own", speed["spark"], "M rows/s"),
+        *_cpu_figures(imported, "ours", runs["ours"]),
+        *_cpu_figures(imported, "Spark's own", runs["spark"]),
     )
     work = (
         f"TPC-H's lineitem at scale {scale:g}, {imported:,} rows of 16 columns in one Parquet file"
@@ -73,10 +75,10 @@ def ours(watch: Watch, source: str, warm: str, folder: str, keys: int) -> dict[s
     with start_session("benchmark", settings, place / "spark") as session:
         cluster = SparkCluster(session)
         bulk_import_paths(instance, "warm", [warm], lambda: cluster)
-        previous = cpu_seconds_of_all()
+        previous = cpu_seconds_by_program()
         with watch:
             bulk_import_paths(instance, "rows", [source], lambda: cluster)
-        cpu_seconds = cpu_seconds_of_all() - previous
+        cpu_seconds = _since(previous)
     table = instance.table("rows")
     with table.state.reading() as now:
         outputs = [place / file.path for file in now.files.all()]
@@ -97,13 +99,34 @@ def spark(watch: Watch, source: str, warm: str, folder: str) -> dict[str, Any]:
             in_order.write.option("compression", "zstd").parquet(str(target))
 
         write(warm, place / "warm")
-        previous = cpu_seconds_of_all()
+        previous = cpu_seconds_by_program()
         with watch:
             write(source, place / "rows")
-        cpu_seconds = cpu_seconds_of_all() - previous
+        cpu_seconds = _since(previous)
     answer = {"cpu_seconds": cpu_seconds, "sums": _sums(*(place / "rows").glob("*.parquet"))}
     shutil.rmtree(place)
     return answer
+
+
+def _since(previous: dict[str, float]) -> dict[str, float]:
+    """Returns the seconds of each program since then."""
+    return {
+        name: seconds - previous.get(name, 0.0)
+        for name, seconds in cpu_seconds_by_program().items()
+    }
+
+
+def _cpu_figures(rows: int, name: str, results: list[Measured]) -> list[Figure]:
+    """Returns figures of the processor time of each program for a row."""
+    programs = dict.fromkeys(each for run in results for each in run.answer["cpu_seconds"])
+    return [
+        figure(
+            f"{name}: processor time of {program}",
+            [run.answer["cpu_seconds"].get(program, 0.0) * 1e6 / rows for run in results],
+            "µs/row",
+        )
+        for program in programs
+    ]
 
 
 def _sums(*files: Path) -> list[int]:

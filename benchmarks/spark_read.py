@@ -117,7 +117,7 @@ def _measure(
     """Returns the seconds of each job, in a session that has run them all on one leaf."""
     seconds: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        spark = _session(Path(scratch))
+        spark = spark_session(Path(scratch))
         for job in _JOBS:
             _sum(load(spark, job).where("key < 'ab'"), job)
         with watch:
@@ -150,14 +150,14 @@ def _check(totals: dict[str, Any], rows: int, job: str) -> None:
     check(totals["letters"] == letters, f"{totals['letters']} letters (expected {letters})")
 
 
-def _points() -> list[str]:
-    """The least key of every leaf."""
+def leaf_points() -> list[str]:
+    """Returns the least key of every leaf."""
     return sorted({str(leaf.region.ranges[0].min) for leaf in even_leaves(_LEAVES)})
 
 
 def _leaves_in(low: str, high: str) -> int:
     """How many leaves a range over the first letter touches."""
-    points = _points()
+    points = leaf_points()
     cuts = [*zip(points, [*points[1:], None], strict=True)]
     return sum(start < high and (end is None or low < end) for start, end in cuts)
 
@@ -185,14 +185,15 @@ def _built(folder: Path, rows: int) -> Path:
                 _TABLE,
                 SCHEMA,
                 {"sleeper.table.ingest.file.writing.strategy": "one_file_per_leaf"},
-                _points()[1:],
+                leaf_points()[1:],
             )
             table.ingest(unsorted_files(folder, rows))
         (home / "done").touch()
     return home
 
 
-def _session(scratch: Path) -> SparkSession:
+def spark_session(scratch: Path) -> SparkSession:
+    """Starts a session of two cores with this Python."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.ui.enabled": "false",
