@@ -22,8 +22,6 @@ from sleeper.properties.table import (
     FILTERS,
     ITERATOR_CLASS_NAME,
     QUERY_CALLERS,
-    ROWS,
-    RowChoice,
 )
 from sleeper.serve.bodies import describe_problem
 
@@ -180,7 +178,7 @@ def _is_offered(table: OpenTable) -> bool:
         or properties.get(ITERATOR_CLASS_NAME) is not None
     )
     is_restricted = bool(properties.get(QUERY_CALLERS))
-    return not (makes_rows or is_restricted or properties.get(ROWS) is RowChoice.LATEST)
+    return not makes_rows and not is_restricted
 
 
 def _storage(table: OpenTable) -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
 from sleeper.files import DataFile
 from sleeper.partitions.region import Region, covers, join_regions
 from sleeper.query.plan import bounds_region
+from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.statestore.deletes import file_overlap_sql
 from sleeper.statestore.fold_tables import range_columns
 from sleeper.statestore.reading.delete_queries import Delete, find_deleted
@@ -24,18 +25,20 @@ _COMPARED_MAX = 16
 class FileRows:
     """A data file that transaction `added` added, and its rows at a version.
 
-    They are the rows in the regions, None for all rows, that no delete hides.
+    They are the rows in the regions, None for all rows, that no delete hides, and that are no
+    tombstones: a file `may_have_tombstones` if its table shows the newest row of each key.
     """
 
     file: DataFile
     added: int
     regions: tuple[Region, ...] | None
     deletes: tuple[Delete, ...] = ()
+    may_have_tombstones: bool = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether the version shows all rows of the file, by their key bounds."""
-        return self.regions is None and not self.deletes
+        """Whether the version shows all rows of the file, as far as the state tells."""
+        return self.regions is None and not self.deletes and not self.may_have_tombstones
 
     @property
     def signature(self) -> str:
@@ -93,7 +96,37 @@ def _describe(
         within = _regions(regions[key], file, bounds)
         deletes = find_deleted(file, state.deletes.overlapping(bounds)) if has_deletes else ()
         if not _hide_all(deletes, bounds):
-            yield FileRows(file, added, within, deletes)
+            yield FileRows(file, added, within, deletes, schema.latest is not None)
+
+
+def have_common_keys(schema: Schema, files: Iterable[FileRows]) -> bool:
+    """Returns whether two of the files may have rows with equal keys, by their key bounds."""
+    parts = sorted(
+        (part for rows in files for part in _parts(schema, rows)),
+        key=lambda part: [within.min for within in part[0].ranges],
+    )
+    before: list[tuple[Region, str]] = []
+    for region, path in parts:
+        low = region.ranges[0].min
+        before = [each for each in before if _reaches(each[0], low)]
+        if any(other != path and region.overlaps(each) for each, other in before):
+            return True
+        before.append((region, path))
+    return False
+
+
+def _parts(schema: Schema, rows: FileRows) -> Iterator[tuple[Region, str]]:
+    """Yields the regions of a file, within its key bounds, with its path."""
+    bounds = bounds_region(schema, rows.file)
+    for region in rows.regions or (bounds,):
+        part = region.intersect(bounds)
+        if part is not None:
+            yield part, rows.file.path
+
+
+def _reaches(region: Region, low: KeyValue) -> bool:
+    end = region.ranges[0].max
+    return end is None or precedes(low, end)
 
 
 def _hide_all(deletes: tuple[Delete, ...], bounds: Region) -> bool:

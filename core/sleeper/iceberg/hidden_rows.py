@@ -18,7 +18,7 @@ from sleeper.datafiles.key_files import KeyFileCache
 from sleeper.datafiles.merge.deletes import DeletedRows, open_deleted
 from sleeper.errors import DataError, classify_error
 from sleeper.iceberg.file_rows import FileRows
-from sleeper.schema.model import Schema
+from sleeper.schema.model import DELETED_COLUMN, Schema
 from sleeper.storage.location import DataRoot
 
 FILE_PATH_ID = 2_147_483_546
@@ -48,23 +48,31 @@ def find_hidden(
     deleted = open_deleted(schema, deletes, root, key_files) if deletes else None
     names = [field.name for field in schema.row_keys]
     start = 0
-    for batch in _read_keys(rows.file.path, names, root):
+    optional = [DELETED_COLUMN] if rows.may_have_tombstones else []
+    for batch in _read_columns(rows.file.path, names, optional, root):
+        keys = batch.columns[: len(names)]
         hidden = np.zeros(batch.num_rows, np.bool_)
         if inside is not None:
-            hidden |= _as_numpy(inside.keep(*batch.columns))
+            hidden |= _as_numpy(inside.keep(*keys))
         if deleted is not None:
-            hidden |= ~_as_numpy(deleted.keep(*batch.columns))
+            hidden |= ~_as_numpy(deleted.keep(*keys))
+        for tombstones in batch.columns[len(names) :]:
+            hidden |= _as_numpy(tombstones.fill_null(False))
         yield np.flatnonzero(hidden) + start
         start += batch.num_rows
     if start != rows.file.rows:
         raise DataError(f"file {rows.file.path} has {start} rows: the state says {rows.file.rows}")
 
 
-def _read_keys(path: str, names: list[str], root: DataRoot) -> Iterator[pa.RecordBatch]:
+def _read_columns(
+    path: str, names: list[str], optional: list[str], root: DataRoot
+) -> Iterator[pa.RecordBatch]:
+    """Yields the columns of the names, and those of the optional names that the file has."""
     try:
         with root.open(path) as source, pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-                yield batch.select(names)
+            read = [*names, *(name for name in optional if name in file.schema_arrow.names)]
+            for batch in file.iter_batches(_BATCH_ROWS, columns=read):
+                yield batch.select(read)
     except (pa.ArrowException, OSError) as error:
         raise classify_error(error, f"file {path} cannot be read: {error}", DataError) from error
 

@@ -1,7 +1,7 @@
 """The listing of a published version."""
 
 from sleeper.iceberg.publish import Published
-from sleeper.reports.output import Column, ColumnKind, Listing
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 
 _COLUMNS = (
     Column("snapshot", "Snapshot", ColumnKind.COUNT, lambda each: each.number),
@@ -10,6 +10,7 @@ _COLUMNS = (
     Column("files", "Files", ColumnKind.COUNT),
     Column("deleteFiles", "Delete files", ColumnKind.COUNT, lambda each: each.delete_files),
     Column("snapshots", "Snapshots", ColumnKind.COUNT),
+    Column("behind", "Behind", ColumnKind.COUNT),
     Column("metadata", "Metadata", value=lambda each: each.metadata_url),
 )
 
@@ -18,4 +19,7 @@ def list_published(name: str, published: Published) -> Listing:
     """Returns the published version of a table."""
     done = "published" if published.is_new else "is published already"
     summary = f"table {name} {done}: {published.metadata_url}"
+    if published.behind:
+        transactions = pluralize(published.behind, "transaction")
+        summary = f"{summary}, {transactions} behind until a compaction"
     return Listing.describe("published", summary, _COLUMNS, [published])

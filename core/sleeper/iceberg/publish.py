@@ -36,7 +36,7 @@ from sleeper.iceberg.metadata import (
     snapshots_of,
     table_id_of,
 )
-from sleeper.iceberg.publishable import check_publishable
+from sleeper.iceberg.publishable import check_publishable, must_be_compacted
 from sleeper.iceberg.schemas import SORT_ORDER_ID
 from sleeper.instance import OpenTable
 from sleeper.query.hold import take_shared_hold
@@ -54,7 +54,8 @@ class Published:
 
     `metadata_url` names the metadata, and `snapshots` counts the versions that it lists. `files`,
     `rows`, `delete_files` and `hidden_rows` describe this one; `is_new` means that it was published
-    by this call.
+    by this call. The table has `behind` transactions after it, whose rows must be compacted before
+    they can be published.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Published:
     delete_files: int
     hidden_rows: int
     is_new: bool
+    behind: int
     metadata_version: int
     metadata: Metadata
 
@@ -74,19 +76,27 @@ class Published:
 def publish(table: OpenTable, location: Location, hold_seconds: int) -> Published:
     """Publishes the newest version, unless the one that was published last has the same rows.
 
-    It is held for at least two thirds of the seconds. InvalidRequestError if the table cannot be
-    published, or the location has another table.
+    It is held for at least two thirds of the seconds. While a table of latest rows must be
+    compacted, the version that was published before stays. InvalidRequestError if the table cannot
+    be published, or the location has another table.
     """
 
     def attempt() -> Published:
         store = table.state
         number = store.newest_number()
-        if store.holds.accepts_writes:
-            take_shared_hold(store, number, hold_seconds, table.instance.clock, _OWNER)
+        _hold(table, number, hold_seconds)
         with store.reading(number) as state:
-            return _Publication(table, location, state).run()
+            published = _Publication(table, location, state).run()
+        if published.behind:
+            _hold(table, published.number, hold_seconds)
+        return published
 
     return retry(attempt, on=(StateMovedOnError, ConflictError), backoff=_RETRIES)
+
+
+def _hold(table: OpenTable, version: int, seconds: int) -> None:
+    if table.state.holds.accepts_writes:
+        take_shared_hold(table.state, version, seconds, table.instance.clock, _OWNER)
 
 
 class _Publication:
@@ -111,6 +121,8 @@ class _Publication:
 
     def run(self) -> Published:
         before = self._before
+        if must_be_compacted(self._state):
+            return self._keep()
         changes = self._find_changes()
         if before is not None and changes is not None and self._is_unchanged(changes):
             return self._describe(self._version, before, is_new=False)
@@ -128,6 +140,16 @@ class _Publication:
         )
         self._location.write(version, metadata)
         return self._describe(version, metadata, is_new=True)
+
+    def _keep(self) -> Published:
+        """Returns the version that was published before, if it is readable."""
+        if self._before is None or self._parent < self._state.oldest_version:
+            raise InvalidRequestError(
+                f"table {self._table.ref.name!r} shows the newest row of each key, and has files "
+                "with common keys (expected compacted leaves: `sleeper compact --full`)"
+            )
+        behind = self._state.version - self._parent
+        return self._describe(self._version, self._before, is_new=False, behind=behind)
 
     def _check_same_table(self) -> None:
         if self._before is not None and table_id_of(self._before) != self._table.ref.id:
@@ -304,7 +326,9 @@ class _Publication:
             hidden,
         )
 
-    def _describe(self, version: int, metadata: Metadata, is_new: bool) -> Published:
+    def _describe(
+        self, version: int, metadata: Metadata, is_new: bool, behind: int = 0
+    ) -> Published:
         snapshot = current_snapshot(metadata)
         summary = snapshot["summary"]
         return Published(
@@ -318,6 +342,7 @@ class _Publication:
             int(summary["total-delete-files"]),
             int(summary["total-position-deletes"]),
             is_new,
+            behind,
             version,
             metadata,
         )

@@ -1,7 +1,11 @@
-"""Which tables can be published: those whose rows are rows of their files, as they are stored."""
+"""Which tables can be published: those whose rows are rows of their files, as they are stored.
+
+A table that shows the newest row of each key is so while no two of its files have common keys: when
+its leaves are compacted.
+"""
 
 from sleeper.errors import InvalidRequestError
-from sleeper.iceberg.file_rows import schema_versions
+from sleeper.iceberg.file_rows import all_files, have_common_keys, schema_versions
 from sleeper.iceberg.schemas import schema_to_iceberg
 from sleeper.statestore.reading.table_state import TableState
 
@@ -10,7 +14,6 @@ def check_publishable(name: str, state: TableState) -> None:
     """Raises InvalidRequestError if rows of the table are made when they are read."""
     processing = state.processing
     reasons = {
-        "shows the newest row of each key": state.schema.latest is not None,
         "has filters": bool(processing.filters),
         "has aggregations": bool(processing.aggregations),
         "has an iterator": processing.iterator is not None,
@@ -25,6 +28,12 @@ def check_publishable(name: str, state: TableState) -> None:
         state.check_has_rows()
     schema_to_iceberg(state.schema)
     _check_defaults(name, state)
+
+
+def must_be_compacted(state: TableState) -> bool:
+    """Returns whether the version has to be compacted before it can be published."""
+    latest = state.schema.latest
+    return latest is not None and have_common_keys(state.schema, all_files(state))
 
 
 def _check_defaults(name: str, state: TableState) -> None:

@@ -126,7 +126,6 @@ def test_files_whose_rows_are_all_deleted_are_left_out(instance: sleeper.Instanc
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"rows": "latest"}, "shows the newest row of each key"),
         ({"filters": "ageOff(id,1000)"}, "has filters"),
         ({"aggregations": "max(v)"}, "has aggregations"),
     ],
@@ -234,6 +233,62 @@ def test_tables_with_the_property_are_published_after_commits(
     did_anything, problems = publish_due(ports, None)
     assert not did_anything
     assert "table t is not published" in problems[0]
+
+
+@pytest.mark.slow
+def test_tables_of_latest_rows_are_published_when_they_are_compacted(
+    instance: sleeper.Instance, readers: Readers
+) -> None:
+    table = create(instance, [10], rows="latest")
+    table.ingest(rows(*range(20)))
+    first = instance.publish_iceberg("t")
+    table.ingest([{**each, "v": "new"} for each in rows(3, 15)])
+    # Tombstones of keys: one hides a row, the other nothing.
+    table.ingest([{**each, "op": "delete"} for each in rows(4, 90)], op_column="op")
+    behind = instance.publish_iceberg("t")
+    assert (behind.number, behind.is_new) == (first.number, False)
+    assert behind.behind == table.version - first.number
+    table.compact(full=True)
+    instance.run_until_idle()
+    for _ in range(2):
+        published = instance.publish_iceberg("t")
+        assert published.is_new
+        assert published.behind == 0
+        for engine in ENGINES:
+            found = readers.read(engine, metadata=published.metadata_url)
+            assert count_rows(found) == count_rows(table.query().to_arrow()), engine
+        # In a region of its own, so that it has no common keys with other files.
+        changes = zip(rows(95, 97), ["delete", "upsert"], strict=True)
+        table.ingest([{**each, "op": op} for each, op in changes], op_column="op")
+
+
+def test_tables_of_latest_rows_must_be_compacted_once(instance: sleeper.Instance) -> None:
+    table = create(instance, rows="latest")
+    table.ingest(rows(1, 3))
+    table.ingest(rows(2))
+    with pytest.raises(InvalidRequestError, match="expected compacted leaves"):
+        instance.publish_iceberg("t")
+
+
+@pytest.mark.slow
+def test_snapshot_tables_and_clones_are_published(
+    instance: sleeper.Instance, readers: Readers
+) -> None:
+    loaded = create(instance, [5], type="snapshot")
+    with pytest.raises(InvalidRequestError, match="there is no snapshot yet"):
+        instance.publish_iceberg("t")
+    for count in (10, 3):
+        loaded.ingest(rows(*range(count)))
+        published = instance.publish_iceberg("t")
+        assert readers.read("pyiceberg", metadata=published.metadata_url).num_rows == count
+    source = instance.create_table("source", json.dumps(SCHEMA), split_points=[5])
+    source.ingest(rows(*range(10)))
+    source.delete(keys=[[3]])
+    instance.clone_table("source", "clone")
+    instance.table("clone").delete(ranges=[(6, 8)])
+    published = instance.publish_iceberg("clone")
+    found = readers.read("pyiceberg", metadata=published.metadata_url)
+    assert count_rows(found) == count_rows(instance.table("clone").query().to_arrow())
 
 
 @pytest.mark.slow
