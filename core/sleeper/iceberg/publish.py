@@ -118,6 +118,7 @@ class _Publication:
                 f"reached: its newest is {state.version} (expected an empty location)"
             )
         self._parent = parent or 0
+        self._is_same_history = self._before is None or self._has_time_of_parent(self._before)
 
     def run(self) -> Published:
         before = self._before
@@ -135,7 +136,7 @@ class _Publication:
             self._location.url,
             self._schema,
             self._content(manifests, url),
-            self._state.oldest_version,
+            self._state.oldest_version if self._is_same_history else self._state.version,
             self._table.instance.clock(),
         )
         self._location.write(version, metadata)
@@ -143,7 +144,8 @@ class _Publication:
 
     def _keep(self) -> Published:
         """Returns the version that was published before, if it is readable."""
-        if self._before is None or self._parent < self._state.oldest_version:
+        is_readable = self._is_same_history and self._parent >= self._state.oldest_version
+        if self._before is None or not is_readable:
             raise InvalidRequestError(
                 f"table {self._table.ref.name!r} shows the newest row of each key, and has files "
                 "with common keys (expected compacted leaves: `sleeper compact --full`)"
@@ -158,9 +160,18 @@ class _Publication:
                 f"which table {self._table.ref.name!r} was published)"
             )
 
+    def _has_time_of_parent(self, before: Metadata) -> bool:
+        """Returns whether the table has the published version.
+
+        A table of a backup may have other transactions with the same numbers.
+        """
+        time_ms: int = current_snapshot(before)["timestamp-ms"]
+        return time_ms == self._state.entry_time_ms(self._parent)
+
     def _find_changes(self) -> Changes | None:
         """Returns the changes since the last snapshot; None if the state forgot some."""
-        if self._before is None or self._parent < self._state.oldest_version:
+        is_known = self._is_same_history and self._parent >= self._state.oldest_version
+        if self._before is None or not is_known:
             return None
         return find_changes(self._state, self._parent)
 

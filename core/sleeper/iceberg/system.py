@@ -15,5 +15,6 @@ SYSTEM = System(
     ),
     methods="sleeper.iceberg.methods:InstanceIceberg",
     routes="sleeper.iceberg.catalog:catalog_routes",
+    problems="sleeper.iceberg.status:find_problems",
     operations=(Operation("sleeper.iceberg.automatic:publish_due"),),
 )

@@ -18,6 +18,7 @@ from sleeper.iceberg.file_rows import all_files
 from sleeper.iceberg.location import Location
 from sleeper.iceberg.publish import Published
 from sleeper.iceberg.service import open_location
+from sleeper.iceberg.status import find_problems
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance
 from sleeper.storage.location import open_root
@@ -260,6 +261,36 @@ def test_tables_of_latest_rows_are_published_when_they_are_compacted(
         # In a region of its own, so that it has no common keys with other files.
         changes = zip(rows(95, 97), ["delete", "upsert"], strict=True)
         table.ingest([{**each, "op": op} for each, op in changes], op_column="op")
+
+
+def test_a_table_of_a_backup_replaces_versions_of_other_transactions(
+    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(instance)
+    table.ingest(rows(1))
+    published = instance.publish_iceberg("t")
+    path = Path(published.metadata_url.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata["snapshots"][-1]["timestamp-ms"] -= 1
+    path.write_text(json.dumps(metadata))
+    monkeypatch.setattr(publication, "find_changes", None)
+    table.ingest(rows(2))
+    after = instance.publish_iceberg("t")
+    assert (after.rows, after.snapshots) == (2, 1)
+
+
+def test_late_publications_are_problems(instance: sleeper.Instance, ports: Ports) -> None:
+    table = create(instance, iceberg__publish__seconds="60")
+    instance.publish_iceberg("t")
+    later = replace(ports, clock=lambda: ports.clock() + 300_000)
+    table.set_properties({"sleeper.table.gc.delay.minutes": "1"})
+    assert [*find_problems(later)] == []
+    table.ingest(rows(1))
+    assert [*find_problems(ports)] == []
+    (problem,) = find_problems(later)
+    assert (problem.name, problem.reason) == ("t", "the published version is 1 transaction behind")
+    instance.publish_iceberg("t")
+    assert [*find_problems(later)] == []
 
 
 def test_tables_of_latest_rows_must_be_compacted_once(instance: sleeper.Instance) -> None:
