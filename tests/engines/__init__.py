@@ -12,7 +12,8 @@ from typing import Any, Self
 import pyarrow as pa
 
 _PYTHON = Path(sys.prefix) / "engines/bin/python"
-ENGINES = ("pyiceberg", "polars", "daft", "duckdb")
+ENGINES = ("pyiceberg", "polars", "daft", "duckdb", "duckdb-iceberg")
+"""DuckDB reads by PyIceberg, and by its own extension."""
 
 Rows = Counter[tuple[tuple[str, str], ...]]
 """Rows in no order: the names and values of each."""

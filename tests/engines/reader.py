@@ -7,9 +7,15 @@ import json
 import os
 import sys
 import traceback
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import daft
+import duckdb
+import duckdb_extension_avro
+import duckdb_extension_httpfs
+import duckdb_extension_iceberg
 import polars as pl
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
@@ -43,6 +49,39 @@ def read(engine: str, table: Table, snapshot: int | None) -> pa.Table:
     return scan.to_arrow()
 
 
+@cache
+def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    connection.execute("SET TimeZone = 'UTC'")
+    for package in (duckdb_extension_avro, duckdb_extension_httpfs, duckdb_extension_iceberg):
+        (extension,) = Path(package.__file__).parent.rglob("*.duckdb_extension")
+        connection.execute(f"LOAD '{extension}'")
+    server = os.environ.get("AWS_ENDPOINT_URL_S3")
+    if server:
+        connection.execute(
+            f"CREATE SECRET (TYPE s3, ENDPOINT '{server.partition('://')[2]}', USE_SSL false,"
+            f" URL_STYLE 'path', REGION '{os.environ['AWS_REGION']}',"
+            f" KEY_ID '{os.environ['AWS_ACCESS_KEY_ID']}',"
+            f" SECRET '{os.environ['AWS_SECRET_ACCESS_KEY']}')"
+        )
+    return connection
+
+
+def read_by_extension(request: dict[str, Any]) -> pa.Table:
+    connection = duckdb_with_iceberg()
+    if "metadata" in request:
+        statement = f"SELECT * FROM iceberg_scan('{request['metadata']}')"
+        return connection.execute(statement).to_arrow_table()
+    access = f"TOKEN '{request['token']}'" if "token" in request else "AUTHORIZATION_TYPE 'none'"
+    own = "ACCESS_DELEGATION_MODE 'none'"
+    uri = request["uri"]
+    connection.execute(f"ATTACH 'x' AS c (TYPE iceberg, ENDPOINT '{uri}', {access}, {own})")
+    try:
+        return connection.execute(f"SELECT * FROM c.{request['table']}").to_arrow_table()
+    finally:
+        connection.execute("DETACH c")
+
+
 def answer(request: dict[str, Any]) -> Any:
     if request["engine"] == "list":
         catalog = open_catalog(request)
@@ -51,7 +90,10 @@ def answer(request: dict[str, Any]) -> Any:
             for space in catalog.list_namespaces()
             for each in catalog.list_tables(space)
         ]
-    rows = read(request["engine"], open_table(request), request["snapshot"])
+    if request["engine"] == "duckdb-iceberg":
+        rows = read_by_extension(request)
+    else:
+        rows = read(request["engine"], open_table(request), request["snapshot"])
     with pa.OSFile(request["out"], "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
     return "read"

@@ -337,7 +337,10 @@ def test_json_is_text(instance: sleeper.Instance, readers: Readers) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "refusing"),
-    [(write_file_of_release_0_2, {"daft"}), (write_file_of_fields, {"daft", "polars"})],
+    [
+        (write_file_of_release_0_2, {"daft"}),
+        (write_file_of_fields, {"daft", "duckdb-iceberg", "polars"}),
+    ],
 )
 def test_engines_read_files_of_earlier_versions(
     instance: sleeper.Instance, ports: Ports, readers: Readers, write: Any, refusing: set[str]
