@@ -19,6 +19,7 @@ import duckdb_extension_iceberg
 import polars as pl
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable, Table
 
 os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
@@ -90,6 +91,8 @@ def answer(request: dict[str, Any]) -> Any:
             for space in catalog.list_namespaces()
             for each in catalog.list_tables(space)
         ]
+    if request["engine"] == "files":
+        return len(list(open_table(request).scan(EqualTo(*request["equal"])).plan_files()))
     if request["engine"] == "duckdb-iceberg":
         rows = read_by_extension(request)
     else:

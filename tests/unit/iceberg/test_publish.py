@@ -16,6 +16,7 @@ from sleeper.iceberg.automatic import publish_due
 from sleeper.iceberg.cleaning import clean
 from sleeper.iceberg.file_rows import all_files
 from sleeper.iceberg.location import Location
+from sleeper.iceberg.metadata import Metadata
 from sleeper.iceberg.publish import Published
 from sleeper.iceberg.service import open_location
 from sleeper.iceberg.status import find_problems
@@ -213,6 +214,25 @@ def test_a_publisher_that_died_before_the_hint_is_continued(instance: sleeper.In
     table.ingest(rows(3))
     assert instance.publish_iceberg("t").metadata_version == 3
     assert hint.read_text() == "3"
+
+
+def test_of_two_publishers_one_tries_again(
+    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(instance)
+    table.ingest(rows(1))
+    write, others = Location.write, [1]
+
+    def write_second(self: Location, version: int, metadata: Metadata) -> None:
+        if others:
+            others.pop()
+            instance.publish_iceberg("t")
+            table.ingest(rows(2))
+        write(self, version, metadata)
+
+    monkeypatch.setattr(Location, "write", write_second)
+    published = instance.publish_iceberg("t")
+    assert (published.metadata_version, published.rows, published.snapshots) == (2, 2, 2)
 
 
 def test_tables_with_the_property_are_published_after_commits(
