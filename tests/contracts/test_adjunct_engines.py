@@ -9,23 +9,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.adjunct.engines.engine import KEYS_END, DeletedRange, Engine, Writes
+from sleeper.adjunct.engines.expiring import with_expiry
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.engines.rocksdb import RocksDbEngine
 from sleeper.errors import UnavailableError
+from tests.clock import FakeClock
 from tests.examples import examples
 
 Open = Callable[[], Engine]
 LOW = b"\x01"
 
 
-@pytest.fixture(params=["rocksdb", "memory"])
+@pytest.fixture(params=["rocksdb", "memory", "rocksdb with expiry", "memory with expiry"])
 def open_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[Engine] = []
 
     def open_new() -> Engine:
         folder = tmp_path / f"engine-{len(opened)}"
-        is_on_disk = request.param == "rocksdb"
-        opened.append(RocksDbEngine(folder) if is_on_disk else MemoryEngine())
+        kind, _, expires = request.param.partition(" with ")
+        engine = RocksDbEngine(folder) if kind == "rocksdb" else MemoryEngine()
+        opened.append(with_expiry(engine, 3_600_000 if expires else None, FakeClock()))
         return opened[-1]
 
     yield open_new

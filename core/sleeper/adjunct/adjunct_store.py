@@ -63,6 +63,7 @@ class AdjunctStore(Lookups):
         broadcast: bool = False,
         extractor: object = None,
         extractor_config: Mapping[str, str] | None = None,
+        ttl: str | None = None,
     ) -> Self:
         """Opens the store of this name in the folder `path`, and fills it from `input`.
 
@@ -85,6 +86,9 @@ class AdjunctStore(Lookups):
         either, the name of one that a wheel of the instance registers, or `module:object`.
         Factories get `extractor_config`.
 
+        With `ttl`, such as `1h`, a value is returned for that long after the store wrote it, and
+        then deleted. A load begins the time again.
+
         Raises `ConflictError` if another process fills the store, `InvalidRequestError` for an
         argument that is not valid, `NotFoundError` if the input does not exist, and
         `UnavailableError` if it has no complete dataset after `bootstrap_seconds`.
@@ -101,7 +105,7 @@ class AdjunctStore(Lookups):
         named = None if extractor is None else name_object(extractor)
         text = add_password(input, password)
         definition = parse_store(
-            name, text, type, bootstrap, reset_offset, max_age, named, partition
+            name, text, type, bootstrap, reset_offset, max_age, named, partition, ttl
         )
         settings = UpdateSettings(refresh_seconds, bootstrap_seconds)
         given = None if isinstance(extractor, str) else extractor

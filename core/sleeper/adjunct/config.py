@@ -12,6 +12,7 @@ from sleeper.adjunct.definition import (
     parse_age_seconds,
     parse_engine_type,
     parse_partition,
+    parse_ttl_ms,
 )
 from sleeper.adjunct.inputs import KINDS
 from sleeper.errors import InvalidRequestError, did_you_mean
@@ -27,6 +28,7 @@ _RESET_OFFSET = "reset.offset"
 _TYPE = "type"
 _MAX_AGE = "validity.max.age"
 _PARTITION = "partition"
+_TTL = "ttl"
 _BROADCAST = "broadcast"
 _BOUNDED = "bounded"
 _MEMBERS = (
@@ -37,6 +39,7 @@ _MEMBERS = (
     _TYPE,
     _MAX_AGE,
     _PARTITION,
+    _TTL,
     _BROADCAST,
     _BOUNDED,
 )
@@ -173,6 +176,7 @@ def _parse_store(
         read(_MAX_AGE, _parse_age, usual.max_age_seconds),
         members.get(EXTRACTOR),
         read(_PARTITION, parse_partition, None),
+        read(_TTL, _parse_ttl, None),
     )
     is_broadcast = read(_BROADCAST, _parse_boolean, stream_name(source) in _broadcast(values))
     return StoreSettings(definition, is_broadcast, read(_BOUNDED, _parse_boolean, False))
@@ -195,6 +199,11 @@ def _parse_boolean(text: str) -> bool:
     if text not in _BOOLEANS:
         raise InvalidRequestError(f"{text!r} (expected true or false)")
     return _BOOLEANS[text]
+
+
+def _parse_ttl(text: str) -> int:
+    """Returns milliseconds: of a duration, or the number itself as in Samza."""
+    return int(text) if text.isdecimal() and int(text) else parse_ttl_ms(text)
 
 
 def _parse_age(text: str) -> float:

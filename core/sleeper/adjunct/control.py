@@ -136,4 +136,4 @@ def _definition_of(name: str, state: StoreState, kind: EngineType) -> StoreDefin
         name, state.input, kind, extractor=state.extractor, partition=state.partition
     )
     # The version that serves stays, however old it is.
-    return replace(definition, max_age_seconds=math.inf)
+    return replace(definition, max_age_seconds=math.inf, ttl_ms=state.ttl_ms)

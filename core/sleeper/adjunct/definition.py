@@ -14,7 +14,8 @@ from sleeper.runs.secrets import SECRET_FORMS, parse_secret
 from sleeper.schema.model import FieldType, StoredType
 
 DAY_SECONDS = 86_400
-FORMAT = 1
+FORMAT = 2
+_FORMAT_WITHOUT_EXPIRY = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SECRET_NAME = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 _PARTITION = re.compile(r"(\d{1,6})/(\d{1,6})")
@@ -58,7 +59,7 @@ class StoreDefinition:
     `reset_offset` ignores the saved position if the store has to be created. A store that was not
     updated for `max_age_seconds` is created again. `extractor` names the code that makes keys and
     values of the input's data, None for the data's own. `partition` is None for a store with all
-    keys.
+    keys. A value is returned for `ttl_ms` milliseconds after it was written, None for ever.
     """
 
     name: str
@@ -69,6 +70,7 @@ class StoreDefinition:
     max_age_seconds: float = DAY_SECONDS
     extractor: str | None = None
     partition: Partition | None = None
+    ttl_ms: int | None = None
 
     def __post_init__(self) -> None:
         check_store_name(self.name)
@@ -154,6 +156,7 @@ def parse_store(
     max_age: str | None = None,
     extractor: str | None = None,
     partition: str | None = None,
+    ttl: str | None = None,
 ) -> StoreDefinition:
     """Returns the store of texts, as users write them. InvalidRequestError for an invalid one."""
     return StoreDefinition(
@@ -165,15 +168,25 @@ def parse_store(
         DAY_SECONDS if max_age is None else parse_age_seconds(max_age),
         extractor,
         None if partition is None else parse_partition(partition),
+        None if ttl is None else parse_ttl_ms(ttl),
     )
 
 
 def parse_age_seconds(text: str) -> float:
     """Returns the seconds of a duration such as 1d. InvalidRequestError for another text."""
+    return _parse_duration("maximum age", text) / 1000
+
+
+def parse_ttl_ms(text: str) -> int:
+    """Returns the milliseconds of a time to live. InvalidRequestError for another text."""
+    return _parse_duration("time to live", text)
+
+
+def _parse_duration(what: str, text: str) -> int:
     milliseconds = parse_duration(str(text))
     if not milliseconds:
-        raise InvalidRequestError(f"maximum age {text!r} (expected a duration such as 1d or 12h)")
-    return milliseconds / 1000
+        raise InvalidRequestError(f"{what} {text!r} (expected a duration such as 1d or 12h)")
+    return milliseconds
 
 
 def parse_stores(text: str) -> tuple[StoreDefinition, ...]:
@@ -221,11 +234,11 @@ class Layout:
 class StoreState:
     """The state of one version of a store.
 
-    `input`, `partition` and `extractor` are those of the definition. `positions` has the offset of
-    the next unread data for each partition of the input, as text that only the input understands.
-    `dataset` names the dataset of a bounded input, and `shape` what makes changes of a table
-    comparable to its rows before. `updated_ms` is the time at which the input was
-    last seen to have nothing newer. `is_bootstrapped` means that a complete copy was made, and
+    `input`, `partition`, `extractor` and `ttl_ms` are those of the definition. `positions` has
+    the offset of the next unread data for each partition of the input, as text that only the input
+    understands. `dataset` names the dataset of a bounded input, and `shape` what makes changes of a
+    table comparable to its rows before. `updated_ms` is the time at which the input was last seen
+    to have nothing newer. `is_bootstrapped` means that a complete copy was made, and
     `is_incomplete` that data before the first position is missing.
     """
 
@@ -239,7 +252,8 @@ class StoreState:
     updated_ms: int = 0
     is_bootstrapped: bool = False
     is_incomplete: bool = False
-    format: Annotated[int, Member(optional=True)] = FORMAT
+    format: Annotated[int, Member(optional=True)] = _FORMAT_WITHOUT_EXPIRY
+    ttl_ms: Annotated[int | None, Member(optional=True)] = None
 
 
 _CODEC = JsonCodec(StoreState)
@@ -255,14 +269,19 @@ def decode_state(content: bytes, where: str) -> StoreState:
     state = _CODEC.parse(content.decode(errors="replace"), where, DataError)
     if state.format > FORMAT:
         raise DataError(
-            f"{where}: format {state.format} is of a newer version of Sleeper (expected {FORMAT})"
+            f"{where}: format {state.format} is of a newer version of Sleeper (expected at "
+            f"most {FORMAT})"
         )
     return state
 
 
 def new_state(definition: StoreDefinition) -> StoreState:
     """Returns the state of a version of the store without data."""
-    return StoreState(definition.input, definition.partition_text, definition.extractor)
+    state = StoreState(definition.input, definition.partition_text, definition.extractor)
+    if definition.ttl_ms is None:
+        return state
+    # Earlier versions of Sleeper cannot read such values.
+    return replace(state, ttl_ms=definition.ttl_ms, format=FORMAT)
 
 
 def loaded_state(

@@ -153,7 +153,7 @@ class OpenStore:
 
     def _read(self) -> _Role:
         assert self._parent is not None
-        reader = StoreReader(self._parent, self.name)
+        reader = StoreReader(self._parent, self.name, self._settings.clock)
         return _Role(reader, reader.close)
 
     def _share(self) -> _Role:
@@ -285,6 +285,7 @@ def _check_holder(definition: StoreDefinition, folder: StoreFolder) -> None:
         ("input", holder.input, definition.input),
         ("partition", holder.partition, definition.partition_text),
         ("extractor", holder.extractor, definition.extractor),
+        ("time to live", holder.ttl_ms, definition.ttl_ms),
     ):
         if held != expected:
             raise ConflictError(

@@ -116,6 +116,7 @@ class PushedStore(Lookups):
         state, now_ms = self._store.state, self._store.clock()
         if state is not None and not self._is_bounded:
             self._store.save_state(move_state(state, now_ms, state.positions))
+        self._store.sweep()
         self._store.save_positions()
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ _STORE_OPTIONS = {
     "no_bootstrap": "--no-bootstrap",
     "partition": "--partition",
     "max_age": "--max-age",
+    "ttl": "--ttl",
     "password": "--password",
 }
 
@@ -61,6 +62,12 @@ def run(
             "--max-age", metavar="TIME", help="A copy not updated for so long is made again."
         ),
     ] = "1d",
+    ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl", metavar="TIME", help="A value is returned for so long after it was written."
+        ),
+    ] = None,
     password: Annotated[
         str | None,
         typer.Option("--password", metavar="REFERENCE", help=secret("Password of the input").help),
@@ -106,7 +113,10 @@ def run(
         extractors = None
         text = add_password(source, password)
         definition = parse_store(
-            *(store, text, engine, not no_bootstrap), max_age=max_age, partition=partition
+            *(store, text, engine, not no_bootstrap),
+            max_age=max_age,
+            partition=partition,
+            ttl=ttl,
         )
         definitions = [definition]
     else:

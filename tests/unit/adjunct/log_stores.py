@@ -25,10 +25,16 @@ class LogStore:
         partition: Partition | None = None,
         is_fixed: bool = True,
         now_ms: int = 1_000,
+        ttl_ms: int | None = None,
     ) -> None:
         self.now_ms = now_ms
         definition = StoreDefinition(
-            "words", "kafka://b/t", kind, bootstrap=bootstrap, partition=partition
+            "words",
+            "kafka://b/t",
+            kind,
+            bootstrap=bootstrap,
+            partition=partition,
+            ttl_ms=ttl_ms,
         )
         self.store = Store(definition, folder, lambda: self.now_ms)
         self.input = (

@@ -38,6 +38,7 @@ def test_a_store_has_all_its_members() -> None:
         "type": "memory",
         "validity.max.age": "2h",
         "partition": "1/4",
+        "ttl": "3600000",
         "broadcast": "true",
         "bounded": "true",
     }
@@ -51,6 +52,7 @@ def test_a_store_has_all_its_members() -> None:
             7_200,
             "names",
             Partition(1, 4),
+            3_600_000,
         ),
         True,
         True,

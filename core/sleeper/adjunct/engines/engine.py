@@ -47,7 +47,8 @@ class Engine(Protocol):
     again, also when the disk has space, so the next changes need a copy.
     """
 
-    has_failed: bool
+    @property
+    def has_failed(self) -> bool: ...
 
     def get(self, key: bytes) -> bytes | None:
         """Returns the value of the key, None if there is none."""

@@ -11,7 +11,7 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +26,7 @@ from sleeper.adjunct.definition import (
 )
 from sleeper.adjunct.engines import open_disk_engine
 from sleeper.adjunct.engines.engine import Writes
+from sleeper.adjunct.engines.expiring import with_expiry
 from sleeper.adjunct.feeds.feed import RESTARTS, Feed, StartAction, begin, load_dataset
 from sleeper.adjunct.inputs import open_dataset_input
 from sleeper.adjunct.inputs.dataset import DatasetInput
@@ -123,9 +124,11 @@ class DatasetRequest:
     version: str
     dataset: str
     instance: str | None
+    ttl_ms: int | None = None
 
     def definition(self) -> StoreDefinition:
-        return parse_store(self.name, self.input, partition=self.partition)
+        definition = parse_store(self.name, self.input, partition=self.partition)
+        return replace(definition, ttl_ms=self.ttl_ms)
 
 
 REQUESTS = JsonCodec(DatasetRequest)
@@ -193,6 +196,7 @@ class DatasetProcess:
             str(version),
             dataset,
             self.instance,
+            definition.ttl_ms,
         )
         return REQUESTS.format(request).encode() + b"\n"
 
@@ -239,7 +243,8 @@ def write_dataset(
             on_rows(len(each))
 
     with source.open(request.dataset) as dataset:
-        engine = open_disk_engine(definition.name, folder.data(version))
+        on_disk = open_disk_engine(definition.name, folder.data(version))
+        engine = with_expiry(on_disk, definition.ttl_ms, clock)
         try:
             if dataset.is_sorted:
                 engine.load(count(dataset.writes), b"")

@@ -88,6 +88,11 @@ class LoadingFeed(Feed):
         """Writes what follows the version. StateMovedOnError if it has to be loaded again."""
 
     def update(self) -> int:
+        rows = self._update()
+        self._store.sweep()
+        return rows
+
+    def _update(self) -> int:
         if not self._must_load:
             try:
                 return self._follow()
@@ -156,6 +161,7 @@ def find_problem(definition: StoreDefinition, state: StoreState, now_ms: int) ->
         ("input", state.input, definition.input),
         ("partition", state.partition, definition.partition_text),
         ("extractor", state.extractor, definition.extractor),
+        ("time to live", state.ttl_ms, definition.ttl_ms),
     ):
         if stored != expected:
             return f"its {what} was {stored} (expected {expected})"

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from sleeper.adjunct.definition import StoreDefinition, check_store_name
 from sleeper.errors import (
@@ -30,7 +30,7 @@ from sleeper.errors import (
     UnavailableError,
     did_you_mean,
 )
-from sleeper.json_codec import JsonCodec
+from sleeper.json_codec import JsonCodec, Member
 from sleeper.json_codec.codec import parse_json
 from sleeper.storage.disk import (
     FileLock,
@@ -82,6 +82,7 @@ class StoreHolder:
     input: str
     partition: str | None
     extractor: str | None
+    ttl_ms: Annotated[int | None, Member(optional=True)] = None
 
 
 _HOLDER = JsonCodec(StoreHolder)
@@ -112,7 +113,7 @@ class StoreFolder:
         if lock is None:
             raise ConflictError(f"store at {self.path} is in use by {self._name_holder()}")
         extractor, partition = definition.extractor, definition.partition_text
-        holder = StoreHolder(os.getpid(), definition.input, partition, extractor)
+        holder = StoreHolder(os.getpid(), definition.input, partition, extractor, definition.ttl_ms)
         try:
             (self.path / _LOCK).write_text(_HOLDER.format(holder))
         except OSError as error:

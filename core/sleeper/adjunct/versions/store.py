@@ -17,6 +17,7 @@ from sleeper.adjunct.definition import (
 )
 from sleeper.adjunct.engines import open_disk_engine
 from sleeper.adjunct.engines.engine import Engine, Writes
+from sleeper.adjunct.engines.expiring import ExpiringEngine, with_expiry
 from sleeper.adjunct.engines.memory import MemoryEngine
 from sleeper.adjunct.versions.folder import StoreFolder, VersionName
 from sleeper.adjunct.versions.version import StoreVersion, make_version, read_state
@@ -158,6 +159,15 @@ class Store:
     def save_state(self, state: StoreState) -> None:
         """Saves the state of the version that serves."""
         self.apply((), lambda: state)
+
+    def sweep(self) -> None:
+        """Deletes some of the values whose time to live has passed. A later call goes on."""
+        version = self.current
+        if version is None or not isinstance(version.engine, ExpiringEngine):
+            return
+        expired = version.engine.find_expired()
+        if expired:
+            self.apply((Writes(expired, [None] * len(expired)),), lambda: version.state)
 
     def save_positions(self) -> None:
         """Saves the positions apart from the data too, after making the data durable."""
@@ -308,9 +318,10 @@ class Store:
         raise DataError(f"store at {folder.path}: version {current} is not complete")
 
     def _open_engine(self, data: Path | None, is_fixed: bool = False) -> Engine:
-        if data is None:
-            return MemoryEngine()
-        return open_disk_engine(self.definition.name, data, is_fixed=is_fixed)
+        engine: Engine = MemoryEngine()
+        if data is not None:
+            engine = open_disk_engine(self.definition.name, data, is_fixed=is_fixed)
+        return with_expiry(engine, self.definition.ttl_ms, self.clock)
 
     def _as_version(
         self, name: VersionName | None, engine: Engine, state: StoreState

@@ -13,7 +13,9 @@ from sleeper.adjunct.contents.values import ValueCodec
 from sleeper.adjunct.definition import Layout, StoreState, decode_state
 from sleeper.adjunct.engines import open_disk_engine
 from sleeper.adjunct.engines.engine import KEYS_END, KEYS_START, Engine
+from sleeper.adjunct.engines.expiring import with_expiry
 from sleeper.adjunct.versions.folder import StoreFolder, VersionName
+from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.storage.disk import FileLock
 
@@ -164,7 +166,8 @@ class StoreReader:
     `current` is None as long as there is no complete version.
     """
 
-    def __init__(self, parent: Path, name: str) -> None:
+    def __init__(self, parent: Path, name: str, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self.folder = StoreFolder(parent, name)
         if not self.folder.path.is_dir():
             raise self.folder.missing_error()
@@ -196,7 +199,7 @@ class StoreReader:
                 return
             if name == self._name and self.current is not None and self._catch_up(self.current):
                 return
-            version = open_version(self.folder, name)
+            version = open_version(self.folder, name, self._clock)
             if version is not None:
                 self.current, self._name = version, name
                 return
@@ -215,7 +218,9 @@ class StoreReader:
         return True
 
 
-def open_version(folder: StoreFolder, name: VersionName) -> StoreVersion | None:
+def open_version(
+    folder: StoreFolder, name: VersionName, clock: Clock = system_clock
+) -> StoreVersion | None:
     """Opens a version to read it as it is now. None if it was deleted."""
     lock = folder.lock_to_read(name)
     if lock is None:
@@ -226,7 +231,7 @@ def open_version(folder: StoreFolder, name: VersionName) -> StoreVersion | None:
     except BaseException:
         lock.release()
         raise
-    return make_version(folder, name, engine, state, lock)
+    return make_version(folder, name, with_expiry(engine, state.ttl_ms, clock), state, lock)
 
 
 def make_version(
