@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sleeper.adjunct.adjunct_store import AdjunctStore
     from sleeper.adjunct.config import parse_config, read_config
-    from sleeper.adjunct.extraction import Envelope, KeyValueExtractor, KeyValueExtractorFactory
+    from sleeper.adjunct.extraction import (
+        Envelope,
+        KeyValueExtractor,
+        KeyValueExtractorFactory,
+        ProcessedStore,
+        Processor,
+    )
     from sleeper.adjunct.store_manager import (
         AdjunctDataStoreManager,
         AdjunctDataStoreManagerFactory,
@@ -32,6 +38,8 @@ __all__ = [
     "Envelope",
     "KeyValueExtractor",
     "KeyValueExtractorFactory",
+    "ProcessedStore",
+    "Processor",
     "StoreGroup",
     "StoreStatus",
     "StreamPartition",
@@ -46,6 +54,8 @@ _MODULES = {
     "Envelope": "sleeper.adjunct.extraction",
     "KeyValueExtractor": "sleeper.adjunct.extraction",
     "KeyValueExtractorFactory": "sleeper.adjunct.extraction",
+    "ProcessedStore": "sleeper.adjunct.extraction",
+    "Processor": "sleeper.adjunct.extraction",
     "StoreGroup": "sleeper.adjunct.store_manager",
     "StreamPartition": "sleeper.adjunct.store_manager",
     "make_manager": "sleeper.adjunct.store_manager",

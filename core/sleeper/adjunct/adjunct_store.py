@@ -84,7 +84,8 @@ class AdjunctStore(Lookups):
         `extractor` makes keys and values of the input's data: an object with `get_key(envelope)`
         and `get_value(envelope)`, a factory of one with `get_extractor(config)`, the class of
         either, the name of one that a wheel of the instance registers, or `module:object`.
-        Factories get `extractor_config`.
+        Factories get `extractor_config`. With a method `process(envelope, store)` instead, it is a
+        processor, which reads and writes the store for each message of a stream.
 
         With `ttl`, such as `1h`, a value is returned for that long after the store wrote it, and
         then deleted. A load begins the time again.

@@ -1,7 +1,8 @@
 """Envelopes, which are messages of an input with their place in it, and extractors of their data.
 
-An extractor is an object of the user, which makes a key and a value of an envelope. Its *factory*
-makes it from the store's configuration. Both are given to a store as Python objects, or by name: a
+An extractor is an object of the user, which makes a key and a value of an envelope. A *processor*
+is an extractor that instead reads and writes the store itself. Its *factory* makes either from the
+store's configuration. All are given to a store as Python objects, or by name: a
 name that a wheel of the instance registers, or `module:object` in a process that allows imports by
 name.
 """
@@ -55,12 +56,50 @@ class KeyValueExtractor(Protocol):
         """Returns a mapping, text, number or bytes. None deletes the key."""
 
 
+class ProcessedStore(Protocol):
+    """The store as a processor sees it for one envelope."""
+
+    def get(self, key: Any) -> Any:
+        """Returns the value of a key, None if there is none."""
+
+    def put(self, key: Any, value: Any) -> None:
+        """Writes the value of a key. None deletes the key."""
+
+    def delete(self, key: Any) -> None:
+        """Deletes a key."""
+
+
+class Processor(Protocol):
+    """Reads and writes the store for each envelope of a stream. One thread at a time calls it.
+
+    What it writes is saved together with the position after the envelope, so each envelope counts
+    once. After a failure the next process goes on there, with another processor object.
+    """
+
+    def process(self, envelope: Envelope, store: ProcessedStore) -> None:
+        """Reads and writes any keys. The value of an envelope that deletes its key is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Calls a processor. Its errors are UserCodeError, which names it and the envelope."""
+
+    where: str
+    processor: Processor
+
+    def __call__(self, envelope: Envelope, store: ProcessedStore) -> None:
+        try:
+            self.processor.process(envelope, store)
+        except BaseException as error:
+            raise _failure(self.where, envelope, error) from error
+
+
 @runtime_checkable
 class KeyValueExtractorFactory(Protocol):
     """Makes extractors."""
 
-    def get_extractor(self, config: Mapping[str, str]) -> KeyValueExtractor:
-        """Returns an extractor for a store with the configuration."""
+    def get_extractor(self, config: Mapping[str, str]) -> KeyValueExtractor | Processor:
+        """Returns an extractor or processor for a store with the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +126,8 @@ def own_pair(envelope: Envelope) -> tuple[Any, Any]:
 
 def open_extract(
     store: str, name: str | None, source: ExtractorSource, open_instance: Callable[[], Instance]
-) -> Extract | None:
-    """Returns the function that calls the store's extractor; None if it has none.
+) -> Extract | Process | None:
+    """Returns what calls the store's extractor or processor; None if it has neither.
 
     InvalidRequestError if its name is not known, UserCodeError if it cannot be constructed.
     """
@@ -102,6 +141,8 @@ def open_extract(
         else:
             made = open_instance().code.load(CodeKind.EXTRACTOR, name)
     extractor = _construct(where, made, source.config)
+    if _is_processor(extractor):
+        return Process(where, extractor)
 
     def extract(envelope: Envelope) -> tuple[Any, Any]:
         try:
@@ -110,16 +151,20 @@ def open_extract(
                 return key, None
             return key, extractor.get_value(envelope)
         except BaseException as error:
-            if may_be_interrupt(error):
-                raise
-            # The type of an error from user code says nothing about a retry.
-            reason = f"{type(error).__name__}: {error}"
-            raise UserCodeError(f"{where} failed for {envelope}: {reason}") from error
+            raise _failure(where, envelope, error) from error
 
     return extract
 
 
-def _construct(where: str, made: Any, config: Mapping[str, str]) -> KeyValueExtractor:
+def _failure(where: str, envelope: Envelope, error: BaseException) -> UserCodeError:
+    """Returns the error of user code that failed. Raises what may be an interrupt."""
+    if may_be_interrupt(error):
+        raise error
+    # The type of an error from user code says nothing about a retry.
+    return UserCodeError(f"{where} failed for {envelope}: {type(error).__name__}: {error}")
+
+
+def _construct(where: str, made: Any, config: Mapping[str, str]) -> Any:
     with contain_errors(
         lambda why: UserCodeError(f"{where} cannot be constructed: {why}"), passed=(SleeperError,)
     ):
@@ -127,10 +172,17 @@ def _construct(where: str, made: Any, config: Mapping[str, str]) -> KeyValueExtr
             made = made()
         if isinstance(made, KeyValueExtractorFactory):
             made = made.get_extractor(config)
-    if not _is_extractor(made):
-        raise UserCodeError(f"{where} has no methods get_key(envelope) and get_value(envelope)")
+    if not _is_processor(made) and not _is_extractor(made):
+        raise UserCodeError(
+            f"{where} has no methods get_key(envelope) and get_value(envelope), and no method "
+            "process(envelope, store)"
+        )
     return made
 
 
 def _is_extractor(made: Any) -> TypeGuard[KeyValueExtractor]:
     return all(callable(getattr(made, name, None)) for name in ("get_key", "get_value"))
+
+
+def _is_processor(made: Any) -> TypeGuard[Processor]:
+    return callable(getattr(made, "process", None))

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from sleeper.adjunct.config import StoreSettings
+from sleeper.adjunct.contents.envelopes import Stored, put_envelopes
 from sleeper.adjunct.contents.writers import DocumentWriter
 from sleeper.adjunct.definition import move_state
-from sleeper.adjunct.extraction import Envelope, Extract
+from sleeper.adjunct.engines.engine import Writes
+from sleeper.adjunct.extraction import Envelope, Extract, Process
 from sleeper.adjunct.feeds.feed import StartAction, begin
 from sleeper.adjunct.versions.status import StoreStatus, describe
 from sleeper.adjunct.versions.store import Store, StoreBuild
@@ -34,7 +36,11 @@ class PushedStore(Lookups):
     """
 
     def __init__(
-        self, settings: StoreSettings, parent: Path | None, clock: Clock, extract: Extract
+        self,
+        settings: StoreSettings,
+        parent: Path | None,
+        clock: Clock,
+        extract: Extract | Process,
     ) -> None:
         if settings.definition.partition is not None:
             raise InvalidRequestError(
@@ -101,7 +107,7 @@ class PushedStore(Lookups):
                 f"changes (expected stores.{self.definition.name}.adstore.bounded=true)"
             )
         elif not _is_saved(envelope, self.positions):
-            writes = self._writer.put([(*self._extract(envelope), envelope)])
+            writes = self._convert(envelope, self._store.serving.engine.get)
             state = self._store.serving.state
             positions = {**state.positions, envelope.partition: envelope.next_offset}
             state = replace(state, layout=self._writer.layout())
@@ -172,10 +178,18 @@ class PushedStore(Lookups):
             dataset.ended.add(envelope.partition)
             dataset.name = str(envelope.value)
         else:
-            dataset.build.write(self._writer.put([(*self._extract(envelope), envelope)]))
+            dataset.build.write(self._convert(envelope, dataset.build.get))
         dataset.positions[envelope.partition] = envelope.next_offset
         if dataset.ended >= set(self._partitions):
             self._switch(dataset)
+
+    def _convert(self, envelope: Envelope, stored: Stored) -> Writes:
+        if isinstance(self._extract, Process) and not envelope.offset.isdecimal():
+            # It would not be known whether the envelope was processed before.
+            raise InvalidRequestError(
+                f"{self._extract.where}: {envelope} is no number (expected one, for a processor)"
+            )
+        return put_envelopes(self._extract, (envelope,), self._writer, stored)[0]
 
     def _switch(self, dataset: "_BoundedDataset") -> None:
         former = self._store.state

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sleeper.adjunct.definition import EngineType, Partition, StoreDefinition, StoreState
+from sleeper.adjunct.extraction import Extract, Process, own_pair
 from sleeper.adjunct.feeds.log_dataset_feed import LogDatasetFeed
 from sleeper.adjunct.feeds.log_feed import LogFeed
 from sleeper.adjunct.inputs.log import LogInput
@@ -26,6 +27,7 @@ class LogStore:
         is_fixed: bool = True,
         now_ms: int = 1_000,
         ttl_ms: int | None = None,
+        convert: Extract | Process = own_pair,
     ) -> None:
         self.now_ms = now_ms
         definition = StoreDefinition(
@@ -41,7 +43,7 @@ class LogStore:
             FakeLogInput(source, is_fixed=is_fixed) if isinstance(source, FakeLog) else source
         )
         make = LogDatasetFeed if is_bounded else LogFeed
-        self.feed: LogFeed | LogDatasetFeed = make(self.store, self.input)
+        self.feed: LogFeed | LogDatasetFeed = make(self.store, self.input, convert)
         self.action = self.feed.start()
 
     def update(self) -> dict[Any, Any]:

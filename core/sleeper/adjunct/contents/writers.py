@@ -189,8 +189,8 @@ class DocumentWriter:
         for key, value, origin in pairs:
             if key is None:
                 continue
-            keys.append(self._encode_key(key, origin))
-            values.append(None if value is None else self._encode_value(value, origin))
+            keys.append(self.encode_key(key, origin))
+            values.append(None if value is None else self.encode_value(value, origin))
             plain.append(key)
         if self._partition is None or not plain:
             return Writes(keys, values)
@@ -211,7 +211,8 @@ class DocumentWriter:
         own: list[int] = select_partition(rows, Schema(fields), partition)[_ROW].to_pylist()
         return own
 
-    def _encode_key(self, key: Any, origin: object) -> bytes:
+    def encode_key(self, key: Any, origin: object) -> bytes:
+        """Returns the bytes of a key. DataError names the origin of one that cannot be stored."""
         codec = self._codec
         try:
             if codec is None:
@@ -223,7 +224,8 @@ class DocumentWriter:
             problem = str(error).removeprefix(f"{prefix}: ")
             raise DataError(f"{prefix}: {origin}: {problem}") from error
 
-    def _encode_value(self, value: Any, origin: object) -> bytes:
+    def encode_value(self, value: Any, origin: object) -> bytes:
+        """Returns the bytes of a value. DataError as `encode_key`."""
         try:
             return ValueCodec.encode_document(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

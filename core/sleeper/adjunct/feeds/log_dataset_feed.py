@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from sleeper.adjunct.definition import move_state
-from sleeper.adjunct.extraction import Envelope, Extract, own_pair
+from sleeper.adjunct.extraction import Envelope, Extract, Process, own_pair
 from sleeper.adjunct.feeds.feed import Feed, StartAction, begin
 from sleeper.adjunct.feeds.log_reader import (
     Alignment,
@@ -31,7 +31,9 @@ class LogDatasetFeed(Feed):
     the newest dataset is built of those that are complete at the start.
     """
 
-    def __init__(self, store: Store, source: LogInput, extract: Extract = own_pair) -> None:
+    def __init__(
+        self, store: Store, source: LogInput, extract: Extract | Process = own_pair
+    ) -> None:
         super().__init__(store)
         self._source = source
         self._reader = LogReader(store.definition, source, extract)

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from sleeper.adjunct.definition import StoreState, move_state
-from sleeper.adjunct.extraction import Extract, own_pair
+from sleeper.adjunct.extraction import Extract, Process, own_pair
 from sleeper.adjunct.feeds.feed import LoadingFeed, StartAction, begin
 from sleeper.adjunct.feeds.log_reader import LogBuild, LogReader, measure_lag
 from sleeper.adjunct.inputs.log import LogInput
@@ -22,7 +22,9 @@ _FROM_OLDEST = "from the oldest message"
 class LogFeed(LoadingFeed):
     """Loads all messages of a log, and then applies each batch after them."""
 
-    def __init__(self, store: Store, source: LogInput, extract: Extract = own_pair) -> None:
+    def __init__(
+        self, store: Store, source: LogInput, extract: Extract | Process = own_pair
+    ) -> None:
         super().__init__(store)
         self._source = source
         self._reader = LogReader(store.definition, source, extract)
@@ -106,7 +108,8 @@ class LogFeed(LoadingFeed):
         catch_up = self._reader.catch_up(positions)
         while catch_up.remaining(positions):
             batch = catch_up.poll(positions, self._reader.partitions(positions))
-            writes, taken = self._reader.convert(batch, writer)
+            stored = self._store.serving.engine.get
+            writes, taken = self._reader.convert(batch, writer, stored)
             if taken.positions:
                 positions |= taken.positions
                 changed = replace(state, positions=dict(positions), layout=writer.layout())

@@ -3,16 +3,16 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
+from sleeper.adjunct.contents.envelopes import Stored, put_envelopes
 from sleeper.adjunct.contents.writers import DocumentWriter
 from sleeper.adjunct.definition import Layout, StoreDefinition, loaded_state
 from sleeper.adjunct.engines.engine import Writes
-from sleeper.adjunct.extraction import Envelope, Extract, own_pair
+from sleeper.adjunct.extraction import Envelope, Extract, Process, own_pair
 from sleeper.adjunct.inputs.log import FINISHED, LogBatch, LogInput, is_reached
 from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store, StoreBuild
-from sleeper.errors import SleeperError, StateMovedOnError, UnavailableError
+from sleeper.errors import StateMovedOnError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,10 @@ class LogReader:
     """Reads the messages of a log that belong to one store."""
 
     def __init__(
-        self, definition: StoreDefinition, source: LogInput, extract: Extract = own_pair
+        self,
+        definition: StoreDefinition,
+        source: LogInput,
+        extract: Extract | Process = own_pair,
     ) -> None:
         self._definition = definition
         self._extract = extract
@@ -55,34 +58,25 @@ class LogReader:
             logger.warning("%s was not checked: %s", self.source.name, error)
         return None
 
-    def convert(self, batch: LogBatch, writer: DocumentWriter) -> tuple[Writes, LogBatch]:
+    def convert(
+        self, batch: LogBatch, writer: DocumentWriter, stored: Stored
+    ) -> tuple[Writes, LogBatch]:
         """Returns the writes of a batch, and the batch.
 
         If a message cannot be converted, these are the ones before it; its error is raised if it
-        is the first. So a feed stops at it, and skips nothing.
+        is the first. `stored` reads the version to which the writes will be added.
         """
-        done = 0
-
-        def pairs() -> Iterator[tuple[Any, Any, Envelope]]:
-            nonlocal done
-            for envelope in batch.envelopes:
-                if not envelope.is_end_of_dataset:
-                    yield (*self._extract(envelope), envelope)
-                done += 1
-
-        try:
-            return writer.put(pairs()), batch
-        except SleeperError:
-            if not done:
-                raise
-            return self.convert(take_first(batch, done), writer)
+        writes, done = put_envelopes(self._extract, batch.envelopes, writer, stored)
+        return writes, batch if done == len(batch.envelopes) else take_first(batch, done)
 
     def convert_all(
         self, pages: Iterator[Sequence[Envelope]], writer: DocumentWriter
     ) -> Iterator[Writes]:
         """Yields the writes of envelopes, none of which may fail."""
+        extract = self._extract
+        assert not isinstance(extract, Process)
         for page in pages:
-            yield writer.put((*self._extract(envelope), envelope) for envelope in page)
+            yield writer.put((*extract(envelope), envelope) for envelope in page)
 
 
 class CatchUp:
@@ -176,7 +170,7 @@ class LogBuild:
 
     def add(self, batch: LogBatch) -> LogBatch:
         """Adds the messages up to one that cannot be converted; returns what was added."""
-        writes, taken = self._reader.convert(batch, self._writer)
+        writes, taken = self._reader.convert(batch, self._writer, self._get)
         self._write(writes)
         self.positions |= taken.positions
         return taken
@@ -198,6 +192,9 @@ class LogBuild:
         self.is_open = False
         if self._build is not None:
             self._build.discard()
+
+    def _get(self, key: bytes) -> bytes | None:
+        return self._open().get(key)
 
     def _open(self) -> StoreBuild:
         if self._build is None:

@@ -9,7 +9,13 @@ from typing import cast
 
 from sleeper.adjunct.contents.writers import ExtractedRows
 from sleeper.adjunct.definition import EngineType, Layout, StoreDefinition, StoreState
-from sleeper.adjunct.extraction import NAMED_EXTRACTORS, ExtractorSource, open_extract, own_pair
+from sleeper.adjunct.extraction import (
+    NAMED_EXTRACTORS,
+    ExtractorSource,
+    Process,
+    open_extract,
+    own_pair,
+)
 from sleeper.adjunct.feeds.dataset_feed import DatasetFeed, DatasetProcess
 from sleeper.adjunct.feeds.feed import Feed
 from sleeper.adjunct.feeds.log_dataset_feed import LogDatasetFeed
@@ -23,6 +29,7 @@ from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.versions.status import Lag
 from sleeper.adjunct.versions.store import Store
 from sleeper.clock import Clock, system_clock
+from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.temporary import temporary_folder
 
@@ -51,9 +58,13 @@ def open_feed(store: Store, context: FeedContext) -> Feed:
     def find_layout() -> Layout | None:
         return None if store.state is None else store.state.layout
 
-    row_writer = extract and partial(ExtractedRows, definition, extract, find_layout)
+    row_writer = None
+    if extract is not None and not isinstance(extract, Process):
+        row_writer = partial(ExtractedRows, definition, extract, find_layout)
     request = InputRequest(definition, context.instance, spill, row_writer)
     source = open_input(request)
+    if isinstance(extract, Process):
+        _check_processor(extract, definition, source)
     if isinstance(source, TableInput) and not source.is_snapshot_table:
         return TableFeed(store, source)
     if KINDS[request.kind].has_datasets:
@@ -62,6 +73,23 @@ def open_feed(store: Store, context: FeedContext) -> Feed:
         return DatasetFeed(store, cast(DatasetInput, source), process)
     make = LogDatasetFeed if request.stream_name().is_bounded else LogFeed
     return make(store, cast(LogInput, source), extract or own_pair)
+
+
+def _check_processor(
+    process: Process, definition: StoreDefinition, source: DatasetInput | LogInput
+) -> None:
+    """Raises InvalidRequestError for an input whose data a processor would get more than once."""
+    kind = definition.input.partition(":")[0]
+    if KINDS[kind].has_datasets or cast(LogInput, source).has_snapshot:
+        raise InvalidRequestError(
+            f"{process.where} is a processor, and {definition.input} is loaded again with other "
+            "rows than its changes (expected kafka: or kinesis:, or methods get_key and get_value)"
+        )
+    if definition.partition is not None and not cast(LogInput, source).has_fixed_partitions:
+        raise InvalidRequestError(
+            f"{process.where} is a processor, and partition {definition.partition} has parts of "
+            "shards (expected all keys)"
+        )
 
 
 @contextmanager

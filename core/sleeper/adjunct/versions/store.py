@@ -363,6 +363,10 @@ class StoreBuild:
     def __exit__(self, *_error: object) -> None:
         self.discard()
 
+    def get(self, key: bytes) -> bytes | None:
+        """Returns the bytes of the value that was written of a key, None if there is none."""
+        return self._engine.get(key)
+
     def load(self, writes: Iterable[Writes]) -> int:
         """Fills a version without data with sorted keys, and returns their number."""
         pause = None if self._store.current is None else _pause
