@@ -64,6 +64,7 @@ class AdjunctStore(Lookups):
         extractor: object = None,
         extractor_config: Mapping[str, str] | None = None,
         ttl: str | None = None,
+        cache_bytes: int | None = None,
     ) -> Self:
         """Opens the store of this name in the folder `path`, and fills it from `input`.
 
@@ -90,6 +91,9 @@ class AdjunctStore(Lookups):
         With `ttl`, such as `1h`, a value is returned for that long after the store wrote it, and
         then deleted. A load begins the time again.
 
+        With `cache_bytes`, the store has no copy of its table: it reads a key when it is asked for,
+        and keeps keys in so many bytes of memory. `range` and `all` are refused.
+
         Raises `ConflictError` if another process fills the store, `InvalidRequestError` for an
         argument that is not valid, `NotFoundError` if the input does not exist, and
         `UnavailableError` if it has no complete dataset after `bootstrap_seconds`.
@@ -106,7 +110,9 @@ class AdjunctStore(Lookups):
         named = None if extractor is None else name_object(extractor)
         text = add_password(input, password)
         definition = parse_store(
-            name, text, type, bootstrap, reset_offset, max_age, named, partition, ttl
+            *(name, text, type, bootstrap, reset_offset, max_age, named, partition),
+            ttl=ttl,
+            cache_bytes=cache_bytes,
         )
         settings = UpdateSettings(refresh_seconds, bootstrap_seconds)
         given = None if isinstance(extractor, str) else extractor

@@ -14,6 +14,7 @@ from sleeper.runs.secrets import SECRET_FORMS, parse_secret
 from sleeper.schema.model import FieldType, StoredType
 
 DAY_SECONDS = 86_400
+CACHE_BYTES_MIN = 64 * 1024
 FORMAT = 2
 _FORMAT_WITHOUT_EXPIRY = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -59,7 +60,9 @@ class StoreDefinition:
     `reset_offset` ignores the saved position if the store has to be created. A store that was not
     updated for `max_age_seconds` is created again. `extractor` names the code that makes keys and
     values of the input's data, None for the data's own. `partition` is None for a store with all
-    keys. A value is returned for `ttl_ms` milliseconds after it was written, None for ever.
+    keys. A value is returned for `ttl_ms` milliseconds after it was written, None for ever. With
+    `cache_bytes`, the store has no copy: it reads keys that are asked for, and keeps so many bytes
+    in memory.
     """
 
     name: str
@@ -71,6 +74,7 @@ class StoreDefinition:
     extractor: str | None = None
     partition: Partition | None = None
     ttl_ms: int | None = None
+    cache_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_store_name(self.name)
@@ -79,6 +83,25 @@ class StoreDefinition:
             raise InvalidRequestError(
                 f"store {self.name!r}: maximum age {self.max_age_seconds} s (expected more than 0)"
             )
+
+        if self.cache_bytes is not None:
+            self._check_cache(self.cache_bytes)
+
+    def _check_cache(self, cache_bytes: int) -> None:
+        if cache_bytes < CACHE_BYTES_MIN:
+            raise InvalidRequestError(
+                f"store {self.name!r}: cache of {cache_bytes} bytes (expected at least "
+                f"{CACHE_BYTES_MIN})"
+            )
+        for what, given in (
+            ("an extractor", self.extractor),
+            ("a partition", self.partition),
+            ("a time to live", self.ttl_ms),
+        ):
+            if given is not None:
+                raise InvalidRequestError(
+                    f"store {self.name!r} has {what} and a cache (expected one of them)"
+                )
 
     @property
     def partition_text(self) -> str | None:
@@ -157,18 +180,20 @@ def parse_store(
     extractor: str | None = None,
     partition: str | None = None,
     ttl: str | None = None,
+    cache_bytes: int | None = None,
 ) -> StoreDefinition:
     """Returns the store of texts, as users write them. InvalidRequestError for an invalid one."""
     return StoreDefinition(
         name,
         source,
-        parse_engine_type(type),
+        EngineType.MEMORY if cache_bytes is not None else parse_engine_type(type),
         bootstrap,
         reset_offset,
         DAY_SECONDS if max_age is None else parse_age_seconds(max_age),
         extractor,
         None if partition is None else parse_partition(partition),
         None if ttl is None else parse_ttl_ms(ttl),
+        cache_bytes,
     )
 
 

@@ -1,7 +1,7 @@
 """Random changes of tables: a store that follows equals a store that is loaded, and a query.
 
-The stores are on disk, in memory, and of partitions. They are refreshed and opened again at random
-moments, so that some take many changes at once and others each by itself.
+The stores are on disk, in memory, of partitions, and a cache without a copy. They are refreshed and
+opened again at random moments, so that some take many changes at once and others each by itself.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ from sleeper.adjunct import AdjunctStore, adjunct_store
 from sleeper.adjunct.open_store import OpenStore
 from sleeper.adjunct.versions import store as store_module
 from sleeper.clock import system_clock
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import open_local_instance
@@ -92,6 +92,7 @@ STORES = {
     "part-0": {"type": "memory", "partition": "0/2"},
     "part-1": {"type": "rocksdb", "partition": "1/2"},
 }
+CACHE = {"cache_bytes": 65_536}
 # Far from now: a row of "young rows" is old or young whatever time the steps take.
 TIMES = [0, 1, 2, 2**50]
 Row = tuple[int, str, int, str]
@@ -146,6 +147,7 @@ class Subject:
     stack: ExitStack
     table: sleeper.Table = field(init=False)
     stores: dict[str, AdjunctStore] = field(default_factory=dict)
+    cache: AdjunctStore | None = None
     first: int = 0
 
     def __post_init__(self) -> None:
@@ -156,8 +158,10 @@ class Subject:
         self.first = self.table.version
         for name in STORES:
             self.stores[name] = self._open(name)
+        if not self.kind.is_snapshot:
+            self.cache = self._open("cache", **CACHE)
 
-    def _open(self, name: str, folder: str = "stores") -> AdjunctStore:
+    def _open(self, name: str, folder: str = "stores", **options: Any) -> AdjunctStore:
         return self.stack.enter_context(
             AdjunctStore.open(
                 name,
@@ -166,7 +170,7 @@ class Subject:
                 instance=self.instance,
                 refresh_seconds=None,
                 bootstrap_seconds=0,
-                **STORES[name],
+                **(options or STORES[name]),
             )
         )
 
@@ -277,6 +281,10 @@ class Subject:
 
     def _refresh(self, name: str) -> None:
         self.stores[name].refresh()
+        if self.cache is not None:
+            with suppress(UnavailableError):  # the version was collected
+                self.cache.get_many(self._keys())
+            self.cache.refresh()
 
     def _reopen(self, name: str) -> None:
         self.stores[name].close()
@@ -305,6 +313,18 @@ class Subject:
         _check_last(self._content(loaded), queried)
         for store in self.stores.values():
             assert store.refresh() == 0
+        if self.cache is not None:
+            self.cache.refresh()
+            for _ in range(2):
+                values = dict(zip(self._keys(), self.cache.get_many(self._keys()), strict=True))
+                _check_last({k: v for k, v in values.items() if v is not None}, queried)
+
+    def _keys(self) -> list[Any]:
+        """All keys that the table may have, and some that it has not."""
+        numbers = range(8)
+        if self.kind.part == "row":
+            return [(number, part) for number in numbers for part in "abc"]
+        return list(numbers)
 
     def _content(self, store: AdjunctStore) -> dict[Any, Any]:
         store.refresh()

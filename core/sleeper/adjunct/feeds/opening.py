@@ -16,6 +16,7 @@ from sleeper.adjunct.extraction import (
     open_extract,
     own_pair,
 )
+from sleeper.adjunct.feeds.cache_feed import CacheFeed
 from sleeper.adjunct.feeds.dataset_feed import DatasetFeed, DatasetProcess
 from sleeper.adjunct.feeds.feed import Feed
 from sleeper.adjunct.feeds.log_dataset_feed import LogDatasetFeed
@@ -65,6 +66,8 @@ def open_feed(store: Store, context: FeedContext) -> Feed:
     source = open_input(request)
     if isinstance(extract, Process):
         _check_processor(extract, definition, source)
+    if definition.cache_bytes is not None:
+        return _open_cache(store, source)
     if isinstance(source, TableInput) and not source.is_snapshot_table:
         return TableFeed(store, source)
     if KINDS[request.kind].has_datasets:
@@ -73,6 +76,15 @@ def open_feed(store: Store, context: FeedContext) -> Feed:
         return DatasetFeed(store, cast(DatasetInput, source), process)
     make = LogDatasetFeed if request.stream_name().is_bounded else LogFeed
     return make(store, cast(LogInput, source), extract or own_pair)
+
+
+def _open_cache(store: Store, source: DatasetInput | LogInput) -> CacheFeed:
+    if not isinstance(source, TableInput) or source.is_snapshot_table:
+        raise InvalidRequestError(
+            f"store {store.definition.name!r}: {store.definition.input} is read as a whole "
+            "(expected a table that is no snapshot table, or no cache_bytes)"
+        )
+    return CacheFeed(store, source)
 
 
 def _check_processor(

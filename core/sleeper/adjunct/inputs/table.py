@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ from sleeper.query.changes.read import Change
 from sleeper.query.changes.reader import ChangeReader, ChangesRequest
 from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold, take_shared_hold
-from sleeper.query.request import Query
+from sleeper.query.request import Query, make_key_regions
 from sleeper.query.row_keys import RowKeys
 from sleeper.query.run import run_query
 from sleeper.query.service import make_query_table
@@ -234,6 +235,19 @@ class TableInput:
                     yield TransactionWrites(changed, writes, writer.layout)
         except InvalidRequestError as error:
             raise StateMovedOnError(str(error)) from error
+
+    def find(self, number: int, keys: Sequence[Any]) -> Iterator[Writes]:
+        """Yields the writes of the rows of keys at a version, which is not held.
+
+        InvalidRequestError if the table does not keep the version any more.
+        """
+        schema = self.shape(number).schema
+        writer = self._make_writer(schema)
+        tuples = [key if isinstance(key, tuple) else (key,) for key in keys]
+        query = Query(tuple(make_key_regions(schema, tuples)), version=number)
+        with run_query(query, make_query_table(self._table), self._engine) as result:
+            for batch in result:
+                yield from writer.put(batch)
 
     def _read(
         self, number: int, regions: Sequence[Region] | None = None

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from sleeper.adjunct.definition import (
     new_state,
 )
 from sleeper.adjunct.engines import open_disk_engine
+from sleeper.adjunct.engines.cache import CacheEngine, ReadMissing
 from sleeper.adjunct.engines.engine import Engine, Writes
 from sleeper.adjunct.engines.expiring import ExpiringEngine, with_expiry
 from sleeper.adjunct.engines.memory import MemoryEngine
@@ -40,6 +41,7 @@ class Store:
     `current` is the version that serves, None if none is complete. `problem` says why a version
     on disk cannot be used, None if there was none or it can be. `rows_building` is the
     number of keys of the version being built, None if none is; `on_progress` is called as it grows.
+    `read_missing` reads the keys that a store with `cache_bytes` does not have.
     """
 
     def __init__(self, definition: StoreDefinition, parent: Path | None, clock: Clock) -> None:
@@ -49,6 +51,7 @@ class Store:
         self.problem: str | None = None
         self.rows_building: int | None = None
         self.on_progress: Callable[[], object] = lambda: None
+        self.read_missing: ReadMissing = _read_nothing
         self._lock: FileLock | None = None
         self.folder: StoreFolder | None = None
         if parent is not None:
@@ -318,6 +321,8 @@ class Store:
         raise DataError(f"store at {folder.path}: version {current} is not complete")
 
     def _open_engine(self, data: Path | None, is_fixed: bool = False) -> Engine:
+        if self.definition.cache_bytes is not None:
+            return CacheEngine(self.definition.cache_bytes, self.read_missing)
         engine: Engine = MemoryEngine()
         if data is not None:
             engine = open_disk_engine(self.definition.name, data, is_fixed=is_fixed)
@@ -395,6 +400,11 @@ class StoreBuild:
         for each in writes:
             yield each
             self._store.note_progress(len(each))
+
+
+def _read_nothing(keys: Sequence[bytes], state: bytes) -> Sequence[bytes | None]:
+    del state
+    return [None] * len(keys)
 
 
 def _size(writes: Writes) -> int:
