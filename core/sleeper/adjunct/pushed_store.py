@@ -12,8 +12,9 @@ from sleeper.adjunct.definition import move_state
 from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.extraction import Envelope, Extract, Process
 from sleeper.adjunct.feeds.feed import StartAction, begin
+from sleeper.adjunct.versions.build import StoreBuild
 from sleeper.adjunct.versions.status import StoreStatus, describe
-from sleeper.adjunct.versions.store import Store, StoreBuild
+from sleeper.adjunct.versions.store import Store
 from sleeper.adjunct.versions.version import Lookups, StoreVersion
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, UnavailableError

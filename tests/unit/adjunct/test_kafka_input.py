@@ -226,7 +226,7 @@ def test_a_load_that_is_killed_leaves_no_half_of_a_version(broker: Kafka, tmp_pa
     for number in range(200):
         source.send(f"k{number}", number)
     program = (
-        "import os, signal\nfrom sleeper.adjunct.versions.store import StoreBuild\n"
+        "import os, signal\nfrom sleeper.adjunct.versions.build import StoreBuild\n"
         "def kill(self, state): os.kill(os.getpid(), signal.SIGKILL)\nStoreBuild.finish = kill\n"
     )
     command = [sys.executable, "-c", program + _FILL, source.url, str(tmp_path)]

@@ -7,10 +7,13 @@ import pytest
 
 from sleeper.adjunct.contents.writers import DocumentWriter
 from sleeper.adjunct.definition import EngineType, StoreDefinition
-from sleeper.adjunct.versions.store import Store, StoreBuild
+from sleeper.adjunct.extraction import Envelope
+from sleeper.adjunct.versions.build import StoreBuild
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import UnavailableError
 
 WRITER = DocumentWriter("words")
+HERE = Envelope("words", "0", "0", "1", None, None)
 KINDS = pytest.mark.parametrize("kind", list(EngineType))
 
 
@@ -19,7 +22,7 @@ def open_store(folder: Path, kind: EngineType = EngineType.ROCKSDB) -> Store:
 
 
 def fill(store: Store, build: StoreBuild, **values: int) -> None:
-    build.write(WRITER.put((key, value, "here") for key, value in values.items()))
+    build.write(WRITER.put((key, value, HERE) for key, value in values.items()))
     build.finish(replace(store.new_state(), layout=WRITER.layout()))
 
 
@@ -28,7 +31,7 @@ def test_a_build_is_invisible_until_it_is_finished(tmp_path: Path, kind: EngineT
     store = open_store(tmp_path, kind)
     fill(store, store.new_build(), a=1)
     build = store.new_build()
-    build.write(WRITER.put([("a", 2, "here")]))
+    build.write(WRITER.put([("a", 2, HERE)]))
     assert store.serving.get("a") == 1
     fill(store, build, b=3)
     assert list(store.serving.scan()) == [("a", 2), ("b", 3)]
@@ -39,7 +42,7 @@ def test_a_build_is_invisible_until_it_is_finished(tmp_path: Path, kind: EngineT
 def test_a_discarded_build_leaves_nothing(tmp_path: Path, kind: EngineType) -> None:
     store = open_store(tmp_path, kind)
     with store.new_build() as build:
-        build.write(WRITER.put([("a", 1, "here")]))
+        build.write(WRITER.put([("a", 1, HERE)]))
     build.discard()
     with pytest.raises(UnavailableError):
         _ = store.serving

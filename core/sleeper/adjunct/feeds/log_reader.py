@@ -10,8 +10,9 @@ from sleeper.adjunct.definition import Layout, StoreDefinition, loaded_state
 from sleeper.adjunct.engines.engine import Writes
 from sleeper.adjunct.extraction import Envelope, Extract, Process, own_pair
 from sleeper.adjunct.inputs.log import FINISHED, LogBatch, LogInput, is_reached
+from sleeper.adjunct.versions.build import StoreBuild
 from sleeper.adjunct.versions.status import Lag
-from sleeper.adjunct.versions.store import Store, StoreBuild
+from sleeper.adjunct.versions.store import Store
 from sleeper.errors import StateMovedOnError, UnavailableError
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Self
 
 from sleeper.adjunct.definition import (
     EngineType,
@@ -20,6 +19,7 @@ from sleeper.adjunct.engines.cache import CacheEngine, ReadMissing
 from sleeper.adjunct.engines.engine import Engine, Writes
 from sleeper.adjunct.engines.expiring import ExpiringEngine, with_expiry
 from sleeper.adjunct.engines.memory import MemoryEngine
+from sleeper.adjunct.versions.build import StoreBuild
 from sleeper.adjunct.versions.folder import StoreFolder, VersionName
 from sleeper.adjunct.versions.version import StoreVersion, make_version, read_state
 from sleeper.clock import Clock
@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 # Changes of more bytes than that become a version of their own, so that a reader sees all or none.
 _ATOMIC_BYTES = 64 * 1024**2
-# While a version serves, a load lets other threads run so often.
-_PAUSE_SECONDS = 0.00005
 _LOOKUP_SECONDS = 0.01
 
 
@@ -120,7 +118,7 @@ class Store:
             build.finish(finish())
         return rows
 
-    def new_build(self, copied: StoreVersion | None = None) -> "StoreBuild":
+    def new_build(self, copied: StoreVersion | None = None) -> StoreBuild:
         """Begins a version that is written step by step, of no data or those of a version."""
         folder = self.folder if self.definition.type is EngineType.ROCKSDB else None
         name = None if folder is None else folder.new_version()
@@ -347,61 +345,6 @@ class Store:
         return self.folder
 
 
-class StoreBuild:
-    """A version that is being built. It is invisible until `finish`, and discarded without it.
-
-    `name` is None in memory. A context manager.
-    """
-
-    def __init__(
-        self, store: Store, name: VersionName | None, engine: Engine, state: bytes
-    ) -> None:
-        self._store = store
-        self._name = name
-        self._engine = engine
-        self._state = state
-        self._is_open = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.discard()
-
-    def get(self, key: bytes) -> bytes | None:
-        """Returns the bytes of the value that was written of a key, None if there is none."""
-        return self._engine.get(key)
-
-    def load(self, writes: Iterable[Writes]) -> int:
-        """Fills a version without data with sorted keys, and returns their number."""
-        pause = None if self._store.current is None else _pause
-        return self._engine.load(self._count(writes), b"", pause)
-
-    def write(self, writes: Writes) -> int:
-        """Adds writes, and returns their number."""
-        self._engine.apply((writes,), self._state)
-        self._store.note_progress(len(writes))
-        if self._store.current is not None:
-            _pause()
-        return len(writes)
-
-    def finish(self, state: StoreState) -> None:
-        """Seals the version with its state, and switches to it."""
-        self._store.finish_build(self._name, self._engine, state)
-        self._is_open = False
-
-    def discard(self) -> None:
-        """Deletes the version, unless it was finished. Idempotent."""
-        if self._is_open:
-            self._is_open = False
-            self._store.discard_build(self._name, self._engine)
-
-    def _count(self, writes: Iterable[Writes]) -> Iterator[Writes]:
-        for each in writes:
-            yield each
-            self._store.note_progress(len(each))
-
-
 def _read_nothing(keys: Sequence[bytes], state: bytes) -> Sequence[bytes | None]:
     del state
     return [None] * len(keys)
@@ -409,7 +352,3 @@ def _read_nothing(keys: Sequence[bytes], state: bytes) -> Sequence[bytes | None]
 
 def _size(writes: Writes) -> int:
     return sum(map(len, writes.keys)) + sum(len(each) for each in writes.values if each)
-
-
-def _pause() -> None:
-    time.sleep(_PAUSE_SECONDS)
