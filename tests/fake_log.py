@@ -14,13 +14,17 @@ class FakePartition:
     """The messages of a partition: key, value, and whether it is a marker."""
 
     messages: list[tuple[Any, Any, bool]] = field(default_factory=list)
+    times_ms: dict[int, int] = field(default_factory=dict)
     oldest: int = 0
     parents: tuple[str, ...] = ()
     is_closed: bool = False
 
 
 class FakeLog:
-    """A stream. `failures` are errors that the next calls of its readers raise."""
+    """A stream. `failures` are errors that the next calls of its readers raise.
+
+    Messages have the time `now_ms`, unless it is None.
+    """
 
     def __init__(self, partitions: int = 2, name: str = "fake") -> None:
         self.name = name
@@ -28,12 +32,16 @@ class FakeLog:
         self.items: dict[Any, Any] | None = None
         self.failures: list[Exception] = []
         self.reads: list[str] = []
+        self.now_ms: int | None = None
 
     def send(self, key: Any, value: Any, partition: int | str | None = None) -> None:
         """Adds a message. Keys have their partition, unless one is given."""
         if partition is None:
             partition = sum(str(key).encode()) % len(self.partitions)
-        self.partitions[str(partition)].messages.append((key, value, False))
+        messages = self.partitions[str(partition)].messages
+        if self.now_ms is not None:
+            self.partitions[str(partition)].times_ms[len(messages)] = self.now_ms
+        messages.append((key, value, False))
 
     def end(self, name: str, *partitions: int | str) -> None:
         """Adds the marker of a dataset to partitions, all by default."""
@@ -114,7 +122,8 @@ class FakeLogInput:
             for offset in range(start, end):
                 key, value, is_end = each.messages[offset]
                 place = (name, str(offset), str(offset + 1))
-                found.append(Envelope(self.name, *place, key, value, is_end))
+                time_ms = each.times_ms.get(offset)
+                found.append(Envelope(self.name, *place, key, value, is_end, time_ms))
                 self.log.reads.append(f"{name}:{offset}")
             after[name] = str(end)
             if end == len(each.messages):

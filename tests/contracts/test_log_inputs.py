@@ -117,6 +117,9 @@ def test_all_messages_are_read_once(source: LogSource, log: LogInput) -> None:
     envelopes = read_all(log, positions)
     assert pairs(source, envelopes) == expected
     assert {each.stream for each in envelopes} == {log.name}
+    if isinstance(source, KafkaSource | KinesisSource):
+        now_ms = system_clock()
+        assert all(abs(now_ms - (each.time_ms or 0)) < 600_000 for each in envelopes)
     assert read_all(log, positions) == []
 
 

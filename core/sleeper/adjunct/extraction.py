@@ -24,6 +24,7 @@ class Envelope:
 
     `offset` is its place in the partition, and `next_offset` the position after it, which a store
     saves. With `is_end_of_dataset`, it is the marker that ends a dataset, and `value` its name.
+    `time_ms` is when it was sent, in milliseconds since 1970, None if that is not known.
     """
 
     stream: str
@@ -33,6 +34,7 @@ class Envelope:
     key: Any
     value: Any
     is_end_of_dataset: bool = False
+    time_ms: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.stream}, partition {self.partition}, offset {self.offset}"

@@ -15,7 +15,7 @@ from sleeper.adjunct.config import parse_config
 from sleeper.adjunct.definition import EngineType, decode_state
 from sleeper.adjunct.engines import expiring
 from sleeper.adjunct.engines.expiring import ExpiringEngine
-from sleeper.adjunct.extraction import own_pair
+from sleeper.adjunct.extraction import ExtractorSource, ProcessedStore, open_extract, own_pair
 from sleeper.adjunct.feeds.feed import StartAction
 from sleeper.adjunct.pushed_store import PushedStore
 from sleeper.adjunct.versions.version import StoreReader
@@ -58,6 +58,36 @@ def test_a_value_is_returned_for_its_time_to_live(tmp_path: Path, kind: EngineTy
     assert stored_keys(opened) == 2
     opened.update()
     assert stored_keys(opened) == 1
+    opened.close()
+
+
+class Copies:
+    def process(self, envelope: Envelope, store: ProcessedStore) -> None:
+        store.put(envelope.key, envelope.value)
+        store.put(f"{envelope.key} copy", envelope.value)
+
+
+@pytest.mark.parametrize("is_processed", [False, True])
+def test_a_value_lives_from_the_time_of_its_message(tmp_path: Path, is_processed: bool) -> None:
+    log = FakeLog(1)
+    for number in range(3):
+        log.now_ms = 1_000 + number * 4_000
+        log.send(f"k{number}", number)
+    process = open_extract(
+        "words", "copies", ExtractorSource(Copies()), lambda: pytest.fail("opened an instance")
+    )
+    assert process is not None
+    convert = process if is_processed else own_pair
+    opened = LogStore(tmp_path, log, now_ms=12_000, ttl_ms=TTL_MS, convert=convert)
+
+    def living() -> set[str]:
+        return {key for key in opened.update() if "copy" not in key}
+
+    assert living() == {"k1", "k2"}
+    assert ("k2 copy" in opened.content()) is is_processed
+    opened.feed.rebuild()
+    opened.now_ms = 16_000
+    assert living() == {"k2"}
     opened.close()
 
 

@@ -131,7 +131,9 @@ class KinesisStream:
                 return Envelope(*position, next_offset(offset), None, dataset, True)
             key = self._format.decode_key(record["PartitionKey"])
             value = self._format.decode_value(content or None)
-            return Envelope(*position, next_offset(offset), key, value)
+            arrival = record.get("ApproximateArrivalTimestamp")
+            time_ms = None if arrival is None else int(arrival.timestamp() * 1000)
+            return Envelope(*position, next_offset(offset), key, value, time_ms=time_ms)
 
         return decode_message(*position, decode)
 

@@ -55,6 +55,7 @@ def _process(
     process: Process, envelopes: Sequence[Envelope], writer: DocumentWriter, stored: Stored
 ) -> tuple[Writes, int]:
     written: dict[bytes, bytes | None] = {}
+    times: dict[bytes, int | None] = {}
     for number, envelope in enumerate(envelopes):
         if envelope.is_end_of_dataset:
             continue
@@ -64,10 +65,11 @@ def _process(
         except SleeperError:
             if not number:
                 raise
-            return _as_writes(written), number
+            return _as_writes(written, times), number
         # Only now, so that nothing is written for an envelope that fails.
         written |= view.written
-    return _as_writes(written), len(envelopes)
+        times |= dict.fromkeys(view.written, envelope.time_ms)
+    return _as_writes(written, times), len(envelopes)
 
 
 def _call(process: Process, envelope: Envelope, view: "StoreView") -> None:
@@ -79,8 +81,8 @@ def _call(process: Process, envelope: Envelope, view: "StoreView") -> None:
     view.close()
 
 
-def _as_writes(written: dict[bytes, bytes | None]) -> Writes:
-    return Writes(list(written), list(written.values()))
+def _as_writes(written: dict[bytes, bytes | None], times: dict[bytes, int | None]) -> Writes:
+    return Writes(list(written), list(written.values()), written_ms=list(map(times.get, written)))
 
 
 class StoreView:

@@ -177,7 +177,7 @@ class DocumentWriter:
         """Returns the form of keys and values; None before the first key."""
         return self._layout
 
-    def put(self, pairs: Iterable[tuple[Any, Any, object]]) -> Writes:
+    def put(self, pairs: Iterable[tuple[Any, Any, Envelope]]) -> Writes:
         """Returns the writes of keys with their values, and with the origin of each in the input.
 
         A key of None is ignored, a value of None deletes the key. DataError names the origin of a
@@ -185,17 +185,23 @@ class DocumentWriter:
         """
         keys: list[bytes] = []
         values: list[bytes | None] = []
+        times: list[int | None] = []
         plain: list[Any] = []
         for key, value, origin in pairs:
             if key is None:
                 continue
             keys.append(self.encode_key(key, origin))
             values.append(None if value is None else self.encode_value(value, origin))
+            times.append(origin.time_ms)
             plain.append(key)
         if self._partition is None or not plain:
-            return Writes(keys, values)
+            return Writes(keys, values, written_ms=times)
         own = self._find_own(plain, self._partition)
-        return Writes([keys[index] for index in own], [values[index] for index in own])
+        return Writes(
+            [keys[index] for index in own],
+            [values[index] for index in own],
+            written_ms=[times[index] for index in own],
+        )
 
     def _find_own(self, keys: list[Any], partition: Partition) -> list[int]:
         """Returns the indices of the keys that belong to the partition."""

@@ -26,12 +26,14 @@ class DeletedRange:
 @dataclass(frozen=True, slots=True)
 class Writes:
     """Changes of a store: first the deleted ranges, then the keys in order, the last of equal ones
-    wins. A value of None deletes its key.
+    wins. A value of None deletes its key. `written_ms` has the time of each value, None if that is
+    the time of the change.
     """
 
     keys: Sequence[bytes] = ()
     values: Sequence[bytes | None] = ()
     deleted_ranges: Sequence[DeletedRange] = ()
+    written_ms: Sequence[int | None] = ()
 
     def __len__(self) -> int:
         return len(self.keys) + len(self.deleted_ranges)

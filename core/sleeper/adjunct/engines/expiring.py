@@ -1,9 +1,9 @@
 """Values with a time to live, in any engine.
 
-The *time to live* of a store is how long a value is returned after it was written. The bytes of a
-value are followed by the time of its *expiry*, so that any process that reads the files agrees. An
-expired value is not returned from then on. A *sweep* deletes expired values, and then the engine
-frees their space.
+The *time to live* of a store is how long a value is returned after it was written, or after its
+message was sent. The bytes of a value are followed by the time of its *expiry*, so that any
+process that reads the files agrees. An expired value is not returned from then on. A *sweep*
+deletes expired values, and then the engine frees their space.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -95,10 +95,16 @@ class ExpiringEngine:
         return [key for key, content in examined if _is_expired(content, now_ms)]
 
     def _stamp(self, writes: Writes) -> Writes:
-        expiry_ms = self._clock() + self._ttl_ms
-        stamp = expiry_ms.to_bytes(_STAMP_BYTES, "big")
-        values = [None if value is None else value + stamp for value in writes.values]
+        now_ms = self._clock()
+        times = writes.written_ms or [None] * len(writes.values)
+        values = [
+            None if value is None else value + self._expiry(now_ms if time_ms is None else time_ms)
+            for value, time_ms in zip(writes.values, times, strict=True)
+        ]
         return Writes(writes.keys, values, writes.deleted_ranges)
+
+    def _expiry(self, written_ms: int) -> bytes:
+        return (max(written_ms, 0) + self._ttl_ms).to_bytes(_STAMP_BYTES, "big")
 
 
 def with_expiry(engine: Engine, ttl_ms: int | None, clock: Clock) -> Engine:

@@ -48,6 +48,8 @@ _REQUEST_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 _BATCH_MESSAGES = 4_096
 _TOPIC_ID = "topic_id"
+# TIMESTAMP_NOT_AVAILABLE of confluent_kafka, which is imported only to connect.
+_NO_TIMESTAMP = 0
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 # What the client fetches ahead, which bounds the memory.
 _QUEUE_KIBIBYTES = 16 * 1024
@@ -172,7 +174,9 @@ class KafkaInput:
                     return Envelope(*where, str(offset + 1), None, text, True)
             key = self._format.decode_key(message.key())
             value = self._format.decode_value(message.value()) if key is not None else None
-            return Envelope(*where, str(offset + 1), key, value)
+            kind, time_ms = message.timestamp()
+            sent_ms = None if kind == _NO_TIMESTAMP else time_ms
+            return Envelope(*where, str(offset + 1), key, value, time_ms=sent_ms)
 
         return decode_message(*where, decode)
 
