@@ -13,7 +13,8 @@ from sleeper.adjunct import AdjunctStore
 from sleeper.adjunct.engines.cache import CacheEngine
 from sleeper.adjunct.engines.engine import DeletedRange, Writes
 from sleeper.adjunct.inputs.table import TableInput
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.adjunct.open_store import OpenStore
+from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 
 SCHEMA = {
     "rowKeyFields": [{"name": "id", "type": "LongType"}],
@@ -189,7 +190,7 @@ def test_a_transaction_that_is_not_kept_needs_a_refresh(
     instance: sleeper.Instance, people: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def expired(self: TableInput, *_: Any) -> Any:
-        raise InvalidRequestError("version 1 was collected")
+        raise StateMovedOnError("version 1 was collected")
 
     with opened(instance) as store:
         assert store.get(1) == {"name": "Ann"}
@@ -201,3 +202,19 @@ def test_a_transaction_that_is_not_kept_needs_a_refresh(
         add(people, {2: "Ben"})
         store.refresh()
         assert store.get(2) == {"name": "Ben"}
+
+
+def test_another_table_of_the_name_is_read_after_a_refresh_only(
+    instance: sleeper.Instance, people: sleeper.Table
+) -> None:
+    with opened(instance) as store:
+        assert store.get(1) == {"name": "Ann"}
+        instance.delete_table("people")
+        add(instance.create_table("people", SCHEMA), {1: "New", 2: "New"})
+        assert isinstance(store._store, OpenStore)
+        store._store.updater.feed.lag()  # which looks the table up again
+        assert store.get(1) == {"name": "Ann"}
+        with pytest.raises(UnavailableError, match="deleted and created again"):
+            store.get(2)
+        store.refresh()
+        assert store.get_many([1, 2]) == [{"name": "New"}] * 2

@@ -8,7 +8,7 @@ from sleeper.adjunct.feeds.feed import StartAction
 from sleeper.adjunct.feeds.table_feed import TableFeed
 from sleeper.adjunct.inputs.table import TableInput
 from sleeper.adjunct.versions.store import Store
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import StateMovedOnError, UnavailableError
 
 _KEYS_MAX = 10_000
 
@@ -43,17 +43,16 @@ class CacheFeed(TableFeed):
         """
         name = self._store.definition.name
         state = decode_state(content, f"store {name!r}")
-        number = self._source.number_of(state.positions)
-        assert number is not None
         assert state.layout is not None
         codec = KeyCodec(name, state.layout)
         values: dict[bytes, bytes | None] = {}
         try:
             for start in range(0, len(keys), _KEYS_MAX):
                 plain = [codec.decode(each) for each in keys[start : start + _KEYS_MAX]]
-                for writes in self._source.find(number, plain):
+                for writes in self._source.find(state.positions, plain):
                     values.update(zip(writes.keys, writes.values, strict=True))
-        except InvalidRequestError as error:
+        except StateMovedOnError as error:
+            number = self._source.number_of(state.positions)
             raise UnavailableError(
                 f"store {name!r}: transaction {number} cannot be read any more: {error} (expected "
                 "a refresh)"

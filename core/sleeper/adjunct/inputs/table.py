@@ -236,18 +236,25 @@ class TableInput:
         except InvalidRequestError as error:
             raise StateMovedOnError(str(error)) from error
 
-    def find(self, number: int, keys: Sequence[Any]) -> Iterator[Writes]:
-        """Yields the writes of the rows of keys at a version, which is not held.
+    def find(self, positions: Mapping[str, str], keys: Sequence[Any]) -> Iterator[Writes]:
+        """Yields the writes of the rows of keys at the version of positions, which is not held.
 
-        InvalidRequestError if the table does not keep the version any more.
+        StateMovedOnError if the version cannot be read any more.
         """
-        schema = self.shape(number).schema
-        writer = self._make_writer(schema)
-        tuples = [key if isinstance(key, tuple) else (key,) for key in keys]
-        query = Query(tuple(make_key_regions(schema, tuples)), version=number)
-        with run_query(query, make_query_table(self._table), self._engine) as result:
-            for batch in result:
-                yield from writer.put(batch)
+        table, number = self._table, self.number_of(positions)
+        if positions.get(_TABLE) != str(table.ref.id):
+            raise StateMovedOnError(f"table {table.ref.name!r} was deleted and created again")
+        try:
+            with table.state.reading(number) as state:
+                schema = state.schema
+            tuples = [key if isinstance(key, tuple) else (key,) for key in keys]
+            query = Query(tuple(make_key_regions(schema, tuples)), version=number)
+            writer = self._make_writer(schema)
+            with run_query(query, make_query_table(table), self._engine) as result:
+                for batch in result:
+                    yield from writer.put(batch)
+        except InvalidRequestError as error:
+            raise StateMovedOnError(str(error)) from error
 
     def _read(
         self, number: int, regions: Sequence[Region] | None = None
