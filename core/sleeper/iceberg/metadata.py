@@ -1,7 +1,7 @@
 """Table metadata: the JSON that names the schemas and snapshots of a published table."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ _TABLE_ID = "sleeper.table.id"
 TABLE_NAME = "sleeper.table.name"
 _MAPPING = "schema.name-mapping.default"
 _LAST_PARTITION_ID = 999
+# Every publication writes all of them, and readers load them.
+_SNAPSHOTS_MAX = 1000
 
 Metadata = dict[str, Any]
 """The members of Iceberg's table metadata."""
@@ -27,9 +29,13 @@ Metadata = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """What a snapshot holds: its list of manifests, and the totals of its summary."""
+    """What a snapshot holds: its list of manifests, and the totals of its summary.
+
+    `parent` is the number of the one before.
+    """
 
     number: int
+    parent: int | None
     time_ms: int
     list_url: str
     files: int
@@ -44,13 +50,12 @@ def make_metadata(
     location: str,
     schema: Schema,
     content: SnapshotContent,
-    oldest: int,
+    kept: Sequence[Metadata],
     now_ms: int,
 ) -> Metadata:
-    """Returns the metadata with a new snapshot, without those below the version `oldest`."""
-    kept = [each for each in snapshots_of(before) if oldest <= each["snapshot-id"]]
-    snapshots = [each for each in kept if each["snapshot-id"] != content.number]
-    snapshots.append(_make_snapshot(content, schema, current_number(before)))
+    """Returns the metadata with a new snapshot, and the newest of the `kept` ones before."""
+    snapshots = [each for each in kept if number_of(each) != content.number]
+    snapshots = [*snapshots[1 - _SNAPSHOTS_MAX :], _make_snapshot(content, schema)]
     schemas = (*schema.earlier, schema)
     mapping = name_mapping(schema)
     times = [content.time_ms, now_ms, before["last-updated-ms"] if before else 0]
@@ -84,7 +89,7 @@ def make_metadata(
     }
 
 
-def _make_snapshot(content: SnapshotContent, schema: Schema, parent: int | None) -> Metadata:
+def _make_snapshot(content: SnapshotContent, schema: Schema) -> Metadata:
     shown: Mapping[str, Any] = {
         "operation": "overwrite",
         "sleeper.transaction": content.number,
@@ -97,7 +102,7 @@ def _make_snapshot(content: SnapshotContent, schema: Schema, parent: int | None)
     }
     return {
         "snapshot-id": content.number,
-        **({} if parent is None else {"parent-snapshot-id": parent}),
+        **({} if content.parent is None else {"parent-snapshot-id": content.parent}),
         "sequence-number": content.number,
         "timestamp-ms": content.time_ms,
         "manifest-list": content.list_url,
@@ -111,6 +116,11 @@ def snapshots_of(metadata: Metadata | None) -> Iterable[Metadata]:
     return () if metadata is None else metadata["snapshots"]
 
 
+def number_of(snapshot: Metadata) -> int:
+    """Returns the number of the version of a snapshot."""
+    return int(snapshot["snapshot-id"])
+
+
 def current_number(metadata: Metadata | None) -> int | None:
     """Returns the number of the version that was published last."""
     return None if metadata is None else int(metadata["current-snapshot-id"])
@@ -119,7 +129,7 @@ def current_number(metadata: Metadata | None) -> int | None:
 def current_snapshot(metadata: Metadata) -> Metadata:
     """Returns the snapshot that was published last."""
     number = current_number(metadata)
-    (snapshot,) = (each for each in metadata["snapshots"] if each["snapshot-id"] == number)
+    (snapshot,) = (each for each in metadata["snapshots"] if number_of(each) == number)
     return dict(snapshot)
 
 

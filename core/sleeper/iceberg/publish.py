@@ -33,6 +33,7 @@ from sleeper.iceberg.metadata import (
     current_number,
     current_snapshot,
     make_metadata,
+    number_of,
     snapshots_of,
     table_id_of,
 )
@@ -118,7 +119,7 @@ class _Publication:
                 f"reached: its newest is {state.version} (expected an empty location)"
             )
         self._parent = parent or 0
-        self._is_same_history = self._before is None or self._has_time_of_parent(self._before)
+        self._is_same_history = self._before is None or self._has_published(self._before)
 
     def run(self) -> Published:
         before = self._before
@@ -128,15 +129,16 @@ class _Publication:
         if before is not None and changes is not None and self._is_unchanged(changes):
             return self._describe(self._version, before, is_new=False)
         manifests = self._write_manifests(changes)
-        url = self._location.write_list(manifests, self._state.version, current_number(before))
+        parent = self._parent if before is not None and self._is_same_history else None
+        url = self._location.write_list(manifests, self._state.version, parent)
         version = self._version + 1
         metadata = make_metadata(
             before,
             self._table.ref,
             self._location.url,
             self._schema,
-            self._content(manifests, url),
-            self._state.oldest_version if self._is_same_history else self._state.version,
+            self._content(manifests, url, parent),
+            self._readable_snapshots(),
             self._table.instance.clock(),
         )
         self._location.write(version, metadata)
@@ -144,8 +146,7 @@ class _Publication:
 
     def _keep(self) -> Published:
         """Returns the version that was published before, if it is readable."""
-        is_readable = self._is_same_history and self._parent >= self._state.oldest_version
-        if self._before is None or not is_readable:
+        if self._before is None or not self._knows_parent():
             raise InvalidRequestError(
                 f"table {self._table.ref.name!r} shows the newest row of each key, and has files "
                 "with common keys (expected compacted leaves: `sleeper compact --full`)"
@@ -160,30 +161,44 @@ class _Publication:
                 f"which table {self._table.ref.name!r} was published)"
             )
 
-    def _has_time_of_parent(self, before: Metadata) -> bool:
-        """Returns whether the table has the published version.
+    def _has_published(self, before: Metadata) -> bool:
+        """Returns whether the table has the published version, and its files are where they were.
 
-        A table of a backup may have other transactions with the same numbers.
+        A table of a backup may have other transactions with the same numbers, and the metadata in
+        a copy of an instance names the files of the other one.
         """
         time_ms: int = current_snapshot(before)["timestamp-ms"]
-        return time_ms == self._state.entry_time_ms(self._parent)
+        is_here: bool = before["location"] == self._location.url
+        return is_here and time_ms == self._state.entry_time_ms(self._parent)
+
+    def _knows_parent(self) -> bool:
+        """Returns whether the state knows all changes since the last snapshot."""
+        return self._is_same_history and self._is_readable(self._parent)
+
+    def _is_readable(self, number: int) -> bool:
+        """Returns whether all files of a version are kept. Some of an expired one are collected."""
+        return self._state.find_fault(number) is None
+
+    def _readable_snapshots(self) -> list[Metadata]:
+        """Returns the snapshots that were published before and are still listed."""
+        if not self._is_same_history:
+            return []
+        return [each for each in snapshots_of(self._before) if self._is_readable(number_of(each))]
 
     def _find_changes(self) -> Changes | None:
         """Returns the changes since the last snapshot; None if the state forgot some."""
-        is_known = self._is_same_history and self._parent >= self._state.oldest_version
-        if self._before is None or not is_known:
+        if self._before is None or not self._knows_parent():
             return None
         return find_changes(self._state, self._parent)
 
     def _is_unchanged(self, changes: Changes) -> bool:
         assert self._before is not None
-        oldest = next(iter(snapshots_of(self._before)))["snapshot-id"]
         return (
             not changes.present
             and not changes.absent
             and self._before["current-schema-id"] == self._schema.version
             # Otherwise the metadata lists a version that is no longer readable.
-            and oldest >= self._state.oldest_version
+            and len(self._readable_snapshots()) == len(list(snapshots_of(self._before)))
         )
 
     def _write_manifests(self, changes: Changes | None) -> list[Manifest]:
@@ -199,7 +214,7 @@ class _Publication:
         return self._write_changed(changes, listed, buckets)
 
     def _listed(self) -> list[Manifest]:
-        if self._before is None:
+        if self._before is None or self._before["location"] != self._location.url:
             return []
         return self._location.read_list(current_snapshot(self._before)["manifest-list"])
 
@@ -322,13 +337,14 @@ class _Publication:
     def _url(self, rows: FileRows) -> str:
         return url_of(self._root, rows.file.path)
 
-    def _content(self, manifests: list[Manifest], url: str) -> SnapshotContent:
+    def _content(self, manifests: list[Manifest], url: str, parent: int | None) -> SnapshotContent:
         data, deletes = (
             [each for each in manifests if each.content is content] for content in Content
         )
         hidden = sum(each.rows for each in deletes)
         return SnapshotContent(
             self._state.version,
+            parent,
             self._state.version_time_ms,
             url,
             sum(each.files for each in data),

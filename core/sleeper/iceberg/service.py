@@ -43,7 +43,7 @@ def publish_or_find(table: OpenTable) -> tuple[str, Metadata]:
         return published.metadata_url, published.metadata
     location = open_location(table)
     version, metadata = location.read()
-    if metadata is None:
+    if metadata is None or metadata["location"] != location.url:
         raise NotFoundError(
             f"table {table.ref.name!r} was not published before the instance was opened read-only"
         )

@@ -1,7 +1,9 @@
 """Publications: what is refused, written, kept and deleted."""
 
+import contextlib
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,20 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.iceberg import metadata as metadata_of_table
 from sleeper.iceberg import publish as publication
 from sleeper.iceberg.automatic import publish_due
 from sleeper.iceberg.cleaning import clean
 from sleeper.iceberg.file_rows import all_files
 from sleeper.iceberg.location import Location
-from sleeper.iceberg.metadata import Metadata
+from sleeper.iceberg.metadata import Metadata, current_snapshot
 from sleeper.iceberg.publish import Published
-from sleeper.iceberg.service import open_location
+from sleeper.iceberg.service import open_location, publish_or_find
 from sleeper.iceberg.status import find_problems
 from sleeper.instance import Instance as Ports
 from sleeper.opening import open_instance
+from sleeper.query.hold import create_hold
 from sleeper.storage.location import open_root
 from tests.engines import ENGINES, Readers, count_rows
 from tests.older_formats import write_file_of_fields, write_file_of_release_0_2
@@ -66,10 +70,8 @@ def located(published: Published) -> Location:
 
 
 def manifests(published: Published) -> set[str]:
-    (current,) = (
-        each for each in published.metadata["snapshots"] if each["snapshot-id"] == published.number
-    )
-    return {each.url for each in located(published).read_list(current["manifest-list"])}
+    url = current_snapshot(published.metadata)["manifest-list"]
+    return {each.url for each in located(published).read_list(url)}
 
 
 def test_a_version_without_other_rows_is_not_published_again(instance: sleeper.Instance) -> None:
@@ -297,6 +299,60 @@ def test_a_table_of_a_backup_replaces_versions_of_other_transactions(
     table.ingest(rows(2))
     after = instance.publish_iceberg("t")
     assert (after.rows, after.snapshots) == (2, 1)
+    assert "parent-snapshot-id" not in after.metadata["snapshots"][0]
+
+
+def test_a_copy_of_an_instance_publishes_its_own_files(
+    instance: sleeper.Instance, tmp_path: Path
+) -> None:
+    table = create(instance, [10])
+    table.ingest(rows(1, 20))
+    table.delete(keys=[[1]])
+    instance.publish_iceberg("t")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "instance", copy)
+    with (
+        contextlib.closing(open_instance(str(copy), read_only=True)) as read_only,
+        pytest.raises(NotFoundError, match="was not published"),
+    ):
+        publish_or_find(read_only.table("t"))
+    with sleeper.open_instance(copy) as opened:
+        published = opened.publish_iceberg("t")
+        assert all(url.startswith(f"file://{copy}/") for url in manifests(published))
+        assert (published.rows, published.snapshots) == (1, 1)
+        assert not opened.publish_iceberg("t").is_new
+
+
+def test_expired_versions_of_a_snapshot_table_are_not_listed(
+    instance: sleeper.Instance, ports: Ports
+) -> None:
+    table = create(instance, type="snapshot", gc__delay__minutes="0")
+    store = ports.table("t").state
+    table.ingest(rows(1))
+    # It keeps the horizon where it is.
+    create_hold(store, "long", "reader", table.version, ports.clock(), DAY_SECONDS)
+    table.ingest(rows(2))
+    expired = instance.publish_iceberg("t").number
+    table.ingest(rows(3, 4))
+    store.holds.release([hold.id for hold in store.holds.unexpired() if hold.id != "long"])
+    table.expire_snapshots()
+    assert table.gc().files == 1
+    published = instance.publish_iceberg("t")
+    assert (published.rows, published.files) == (2, 1)
+    assert expired not in [each["snapshot-id"] for each in published.metadata["snapshots"]]
+
+
+def test_few_snapshots_are_listed(
+    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_of_table, "_SNAPSHOTS_MAX", 2)
+    table = create(instance)
+    numbers = []
+    for number in range(3):
+        table.ingest(rows(number))
+        published = instance.publish_iceberg("t")
+        numbers.append(published.number)
+    assert [each["snapshot-id"] for each in published.metadata["snapshots"]] == numbers[1:]
 
 
 def test_late_publications_are_problems(instance: sleeper.Instance, ports: Ports) -> None:
