@@ -88,8 +88,8 @@ def publish(table: OpenTable, location: Location, hold_seconds: int) -> Publishe
         _hold(table, number, hold_seconds)
         with store.reading(number) as state:
             published = _Publication(table, location, state).run()
-        if published.behind:
-            _hold(table, published.number, hold_seconds)
+        # Much of the time of the first hold may have passed, or all of it.
+        _hold(table, published.number if published.behind else number, hold_seconds)
         return published
 
     return retry(attempt, on=(StateMovedOnError, ConflictError), backoff=_RETRIES)

@@ -21,9 +21,10 @@ from sleeper.iceberg.file_rows import all_files
 from sleeper.iceberg.location import Location
 from sleeper.iceberg.metadata import Metadata, current_snapshot
 from sleeper.iceberg.publish import Published
-from sleeper.iceberg.service import open_location, publish_or_find
+from sleeper.iceberg.service import open_location, publish_or_find, publish_table
 from sleeper.iceberg.status import find_problems
 from sleeper.instance import Instance as Ports
+from sleeper.instance import OpenTable
 from sleeper.opening import open_instance
 from sleeper.query.hold import create_hold
 from sleeper.storage.location import open_root
@@ -185,6 +186,26 @@ def test_published_versions_are_held_and_expire_with_the_horizon(
     numbers = [each["snapshot-id"] for each in after.metadata["snapshots"]]
     assert held.number not in numbers
     assert numbers[-1] == after.number
+
+
+def test_a_slow_publication_is_held_from_its_end(
+    instance: sleeper.Instance, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(instance, iceberg__hold__seconds="60")
+    table.ingest(rows(1))
+    times = [ports.clock()]
+    write = Location.write
+
+    def write_late(self: Location, version: int, metadata: Metadata) -> None:
+        times.append(times[-1] + 100_000)
+        write(self, version, metadata)
+
+    monkeypatch.setattr(Location, "write", write_late)
+    slow = OpenTable(replace(ports, clock=lambda: times[-1]), ports.table("t").ref)
+    number = publish_table(slow).number
+    assert max(each.expiry_ms for each in slow.state.holds.all() if each.version == number) >= (
+        times[-1] + 40_000
+    )
 
 
 def test_what_no_snapshot_needs_is_deleted(instance: sleeper.Instance) -> None:
