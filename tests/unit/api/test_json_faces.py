@@ -32,7 +32,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.polars import scan_sleeper
 from sleeper.query.rows.output import ROW_OUTPUTS
 from sleeper.reports.check import check_table
-from sleeper.schema.model import PrimitiveType
+from sleeper.schema.model import ListType, PrimitiveType
 from sleeper.spark.options import cast_batches, to_arrow, to_spark
 from tests.tables.opened import compact
 from tests.unit.serve.client import post, request
@@ -193,9 +193,19 @@ def read_spark(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
 
 
 def read_adjunct(_: sleeper.Instance, table: sleeper.Table, __: Path) -> Texts:
-    fields = (StoredField("doc", PrimitiveType.JSON), StoredField("text", PrimitiveType.STRING))
-    codec = ValueCodec(Layout((StoredField("id", PrimitiveType.LONG),), fields))
+    other = StoredField("text", PrimitiveType.STRING)
     rows = table.query(columns=["doc", "text"]).to_arrow().combine_chunks().to_batches()[0]
+    texts = read_values(rows, other)
+    # Values with lists are decoded one by one.
+    lists = pa.array([["a"]] * rows.num_rows)
+    rows = rows.set_column(1, "tags", lists)
+    assert read_values(rows, StoredField("tags", ListType(PrimitiveType.STRING))) == texts
+    return texts
+
+
+def read_values(rows: pa.RecordBatch, other: StoredField) -> Texts:
+    fields = (StoredField("doc", PrimitiveType.JSON), other)
+    codec = ValueCodec(Layout((StoredField("id", PrimitiveType.LONG),), fields))
     encoded = codec.encode_rows(rows.columns, rows.num_rows)
     values = [codec.decode(each)["doc"] for each in encoded]
     assert values == [None if text is None else parse_json(text) for text in TEXTS]

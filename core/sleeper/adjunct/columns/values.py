@@ -5,6 +5,7 @@ values. Values with lists or maps, and documents, are decoded one by one.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from sleeper.adjunct.contents.values import BYTES_TAG, NUMBER_TAGS, TEXT_TAG, ValueCodec
 from sleeper.adjunct.definition import Layout, StoredField
-from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.arrow import arrow_type, as_json, is_json
 from sleeper.datafiles.json_python import value_column
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType
@@ -40,7 +41,7 @@ class ValueColumns:
         self, store: str, layout: Layout, fields: "pa.Schema | Sequence[str] | None" = None
     ) -> None:
         self._store = store
-        self._codec = ValueCodec(layout)
+        self._codec = ValueCodec(_with_text(layout))
         self._stored = layout.values or ()
         if layout.values is None:
             self.schema = _document_schema(store, fields)
@@ -60,9 +61,12 @@ class ValueColumns:
 
     def _read_each(self, values: pa.LargeBinaryArray) -> list[pa.Array]:
         decoded = [self._codec.decode(each) for each in values.to_pylist()]
-        return [
-            value_column([row.get(each.name) for row in decoded], each.type) for each in self.schema
-        ]
+        return [self._column([row.get(f.name) for row in decoded], f.type) for f in self.schema]
+
+    def _column(self, values: list[Any], kind: pa.DataType) -> pa.Array:
+        if self._stored and is_json(kind):
+            return as_json(pa.array(values, pa.string()))
+        return value_column(values, kind)
 
     def _read_plain(self, values: pa.LargeBinaryArray) -> list[pa.Array]:
         content, starts = _content(values)
@@ -71,6 +75,17 @@ class ValueColumns:
             each.name: cells.read(each, each.name in self.schema.names) for each in self._stored
         }
         return [columns_read[name] for name in self.schema.names]
+
+
+def _with_text(layout: Layout) -> Layout:
+    """Returns the layout with text in place of JSON, so that values of JSON stay as written."""
+    if layout.values is None:
+        return layout
+    values = (
+        replace(each, type=PrimitiveType.STRING) if each.type is PrimitiveType.JSON else each
+        for each in layout.values
+    )
+    return replace(layout, values=tuple(values))
 
 
 class _Cells:
