@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sleeper.iceberg.location import DELETES, METADATA, Location, metadata_path
+from sleeper.iceberg.location import Location, metadata_path
 from sleeper.iceberg.manifests import Content
 from sleeper.iceberg.metadata import Metadata, snapshots_of
 
@@ -16,13 +16,11 @@ def clean(location: Location, version: int, metadata: Metadata, now_ms: int) -> 
     before the metadata that names them.
     """
     needed = {metadata_path(version), *map(location.path_of, _needed_urls(location, metadata))}
-    old = [
+    unneeded = [
         each.path
-        for folder in (METADATA, DELETES)
-        for each in location.root.list_objects(folder)
+        for each in location.list_own()
         if each.path not in needed and now_ms - each.modified_ms > _HOUR_MS
     ]
-    unneeded = [path for path in old if path.endswith((".avro", ".parquet", ".metadata.json"))]
     location.root.delete(unneeded)
     return len(unneeded)
 

@@ -6,9 +6,12 @@ one is refused.
 """
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sleeper.errors import ConflictError, DataError, NotFoundError
+from sleeper.errors import ConflictError, DataError, InvalidRequestError, NotFoundError
+from sleeper.files import StoredObject
 from sleeper.iceberg.manifests import (
     Content,
     Entry,
@@ -23,11 +26,16 @@ from sleeper.iceberg.manifests import (
 )
 from sleeper.iceberg.metadata import Metadata
 from sleeper.schema.model import Schema
-from sleeper.storage.location import DataRoot
+from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot
 
 METADATA = "metadata"
 DELETES = "deletes"
 _HINT = f"{METADATA}/version-hint.text"
+_NAME = re.compile(
+    rf"{METADATA}/(v\d+\.metadata\.json|m-\d+-of-\d+-[a-z]+-\d+-[0-9a-f]{{12}}\.avro"
+    rf"|snap-\d+-[0-9a-f]{{12}}\.avro)|{DELETES}/[0-9a-f]{{20}}-[0-9a-f]{{12}}\.parquet"
+)
+"""Names of objects that publications write. Other tables of Iceberg have other ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,23 @@ class Location:
         except ValueError as error:
             raise DataError(f"{self.metadata_url(version)} is damaged: {error}") from error
         return metadata
+
+    def list_own(self) -> Iterator[StoredObject]:
+        """Yields the objects that publications wrote, without the hint."""
+        for folder in (METADATA, DELETES):
+            for each in self.root.list_objects(folder):
+                if _NAME.fullmatch(each.path):
+                    yield each
+
+    def check_empty(self) -> None:
+        """Raises InvalidRequestError if another program wrote metadata here."""
+        for each in self.root.list_objects(METADATA):
+            is_own = each.path == _HINT or each.path.endswith(UNFINISHED_SUFFIX)
+            if not is_own and not _NAME.fullmatch(each.path):
+                raise InvalidRequestError(
+                    f"{url_of(self.root, each.path)} belongs to another table (expected an empty "
+                    "location)"
+                )
 
     def write(self, version: int, metadata: Metadata) -> None:
         """Creates a version of the metadata. ConflictError if another publisher did."""

@@ -155,7 +155,9 @@ class _Publication:
         return self._describe(self._version, self._before, is_new=False, behind=behind)
 
     def _check_same_table(self) -> None:
-        if self._before is not None and table_id_of(self._before) != self._table.ref.id:
+        if self._before is None:
+            self._location.check_empty()
+        elif table_id_of(self._before) != self._table.ref.id:
             raise InvalidRequestError(
                 f"{self._location.url} has another table (expected an empty location, or one to "
                 f"which table {self._table.ref.name!r} was published)"

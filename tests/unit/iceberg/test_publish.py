@@ -153,6 +153,24 @@ def test_a_location_has_one_table(instance: sleeper.Instance, tmp_path: Path) ->
         instance.publish_iceberg("other", tmp_path / "published")
 
 
+def test_the_metadata_of_other_programs_stays(instance: sleeper.Instance, tmp_path: Path) -> None:
+    table = create(instance)
+    folder = tmp_path / "published"
+    other = folder / "metadata" / "00001-7c0e.metadata.json"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    with pytest.raises(InvalidRequestError, match=r"00001-7c0e.* belongs to another table"):
+        instance.publish_iceberg("t", folder)
+    other.unlink()
+    instance.publish_iceberg("t", folder)
+    other.touch()
+    table.ingest(rows(1))
+    last = instance.publish_iceberg("t", folder)
+    now_ms = int(other.stat().st_mtime * 1000) + DAY_SECONDS * 1000
+    assert clean(located(last), last.metadata_version, last.metadata, now_ms) == 1
+    assert other.exists()
+
+
 def test_files_that_lack_a_field_with_a_default_must_be_compacted(
     instance: sleeper.Instance,
 ) -> None:
