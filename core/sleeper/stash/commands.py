@@ -51,6 +51,15 @@ Tables = Annotated[
         autocompletion=complete_table,
     ),
 ]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="PATTERN",
+        help="Table to leave out, or a pattern of names such as 'tmp_*'. Repeatable.",
+        autocompletion=complete_table,
+    ),
+]
 Atomic = Annotated[bool, typer.Option("--atomic", help="Copy all tables as of the same moment.")]
 Format = Annotated[
     StashFormat,
@@ -91,6 +100,7 @@ def run(
     table: Tables = None,
     atomic: Atomic = False,
     file_format: Format = StashFormat.JSON,
+    exclude: Exclude = None,
     submit: Annotated[
         bool,
         typer.Option("--submit", help="Let workers make the stash, and do not wait for its end."),
@@ -112,6 +122,7 @@ def run(
       sleeper stash run --destination s3://my-bucket/stash --atomic
       sleeper stash run --destination /data/stash --table orders --table customers
       sleeper stash run --destination s3://my-bucket/stash --submit
+      sleeper stash run --destination /data/stash --exclude 'tmp_*' --exclude users
       sleeper stash run --destination /data/stash --format parquet
       sleeper stash run --destination s3://my-bucket/stash --master spark://10.0.0.1:7077
     """
@@ -119,8 +130,14 @@ def run(
     from sleeper.stash.run import make_locked_stash
     from sleeper.stash.start import start_stash
 
-    tables = tuple(table or ())
-    request = StashRequest(destination, tables, atomic, format=file_format, submitted=submit)
+    request = StashRequest(
+        destination,
+        tuple(table or ()),
+        atomic,
+        format=file_format,
+        submitted=submit,
+        exclude=tuple(exclude or ()),
+    )
     if not submit:
         open_tasks = _choose_tasks(instance, master, conf)
         with ExitStack() as locked:

@@ -95,6 +95,7 @@ _SCHEDULE_COLUMNS = (
     Column("onlyIfRequested", "If requested", value=lambda each: each.schedule.only_if_requested),
     Column("requestedBy", "Requested by", value=lambda each: [r.by for r in each.requests]),
     Column("tables", "Tables", value=lambda each: list(each.schedule.tables) or None),
+    Column("exclude", "Exclude", value=lambda each: list(each.schedule.exclude) or None),
     Column("atomic", "Atomic", value=lambda each: each.schedule.atomic),
     Column("format", "Format", value=lambda each: each.schedule.format.value),
     Column("keep", "Keep", value=lambda each: _age(each.schedule.keep_ms)),

@@ -25,12 +25,14 @@ class InstanceStashes:
         atomic: bool = False,
         on_stage: Callable[[str], None] = lambda _table: None,
         format: str = "json",
+        exclude: Sequence[str] = (),
     ) -> StashResult:
         """Copies tables to a new folder of a destination, and waits.
 
         `destination` is a folder, `s3://bucket/prefix`, or the URL of another file system. `tables`
-        are names; the default is all tables. Each is copied at one transaction, and if `atomic`,
-        all as of the same moment. `format` is `json`, gzipped JSON lines, or `parquet`. The result
+        are names; the default is all tables whose name matches none of the patterns in `exclude`,
+        such as `tmp_*`. Each is copied at one transaction, and if `atomic`, all as of the same
+        moment. `format` is `json`, gzipped JSON lines, or `parquet`. The result
         has `id` and `root`, the name of the new folder, and for each of `tables` its `table`,
         `version`, `rows`, `files` and `bytes`. `sleeper.stash.Stash` reads it.
         `on_stage` receives each table that is copied.
@@ -46,6 +48,7 @@ class InstanceStashes:
             atomic,
             on_stage=on_stage,
             format=parse_format(format),
+            exclude=exclude,
         )
 
     def schedule_stash(
@@ -57,13 +60,15 @@ class InstanceStashes:
         only_if_requested: bool = False,
         keep: str | None = None,
         format: str = "json",
+        exclude: Sequence[str] = (),
     ) -> None:
         """Sets the schedule of a destination of stashes, in place of an earlier one.
 
         `schedule` is a duration such as `1d`, `rate(1 hour)`, or `cron(0 6 * * ? *)` in UTC; None
         removes it. If `only_if_requested`, a due stash is left out unless somebody requested it.
         Stashes that are older than `keep`, such as `7d`, are deleted after each due time.
-        `format` is `json` or `parquet`. `sleeper run` and instances on AWS make what is due.
+        `format` is `json` or `parquet`. `exclude` has patterns of tables that are not copied.
+        `sleeper run` and instances on AWS make what is due.
 
         Raises `InvalidRequestError` if an argument is not valid, and `NotFoundError` for an unknown
         table, or if there is no schedule to remove.
@@ -80,6 +85,7 @@ class InstanceStashes:
             stash_format=parse_format(format),
             only_if_requested=only_if_requested,
             keep=keep,
+            exclude=tuple(exclude),
         )
 
     def request_stash(self, destination: str | os.PathLike[str], by: str) -> bool:

@@ -38,8 +38,9 @@ class Trigger(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StashRequest:
-    """What a stash copies, and where to, as `parse_destination` returns it. No tables means all.
+    """What a stash copies, and where to, as `parse_destination` returns it.
 
+    No tables means all whose name matches none of the patterns in `exclude`.
     A submitted stash is made by workers, and any other by the process that starts it. `started_ms`
     is the time of the start, and the name of a scheduled stash is its due time. `requests` are the
     ids of those that it fulfils (`sleeper.stash.requests`). `piece_bytes` is the size of the data
@@ -55,6 +56,7 @@ class StashRequest:
     submitted: bool = False
     started_ms: Annotated[int, Member("started")] = 0
     requests: Annotated[tuple[str, ...], Member(optional=True)] = ()
+    exclude: Annotated[tuple[str, ...], Member(optional=True)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,15 +64,18 @@ def run_stash(
     piece_bytes: int | None = None,
     on_stage: OnStage = lambda _: None,
     format: StashFormat = StashFormat.JSON,
+    exclude: Sequence[str] = (),
 ) -> StashResult:
-    """Makes a stash of the tables, by default all, and waits for its end.
+    """Makes a stash of the tables, by default all but the excluded, and waits for its end.
 
     Each table is copied at its newest version. If `atomic`, all are copied at the versions that
     they had at one moment. InvalidRequestError for an unusable destination or two tables that would
     share a directory, NotFoundError for an unknown table, ConflictError if another stash of the
     destination is being made.
     """
-    request = StashRequest(destination, tuple(tables), atomic, piece_bytes, format)
+    request = StashRequest(
+        destination, tuple(tables), atomic, piece_bytes, format, exclude=tuple(exclude)
+    )
     with ExitStack() as locked:
         record = start_stash(instance, request, locked=locked)
         return make_locked_stash(instance, record, on_stage)

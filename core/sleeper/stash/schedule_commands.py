@@ -7,7 +7,7 @@ import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption
 from sleeper.cli.output import instance_command, note, print_listings, warn
-from sleeper.stash.commands import Atomic, Destination, Format, Tables, stash
+from sleeper.stash.commands import Atomic, Destination, Exclude, Format, Tables, stash
 from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def schedule(
     table: Tables = None,
     atomic: Atomic = False,
     file_format: Format = StashFormat.JSON,
+    exclude: Exclude = None,
     only_if_requested: Annotated[
         bool,
         typer.Option(
@@ -103,7 +104,8 @@ def schedule(
     """
     if destination is None:
         is_default = file_format is StashFormat.JSON
-        if expression or table or atomic or only_if_requested or keep or not is_default:
+        options = (expression, table, atomic, exclude, only_if_requested, keep, not is_default)
+        if any(options):
             raise typer.BadParameter("a schedule needs --destination")
         from sleeper.stash.listings import list_schedules
         from sleeper.stash.schedules import ScheduleStore
@@ -131,6 +133,7 @@ def schedule(
         stash_format=file_format,
         only_if_requested=only_if_requested,
         keep=keep,
+        exclude=tuple(exclude or ()),
     )
     due_ms = next_due_ms(made.schedule, instance.clock())
     following = "" if due_ms is None else f", next at {iso_time(due_ms)}"

@@ -32,7 +32,7 @@ _OPTIONAL = Member(optional=True)
 
 @dataclass(frozen=True, slots=True)
 class StashSchedule:
-    """When stashes of a destination start, and what they copy. No tables means all.
+    """When stashes of a destination start, and what they copy, as a `StashRequest`.
 
     If `only_if_requested`, a due stash starts only if somebody requested one since the last start.
     Stashes that are older than `keep_ms` are deleted after each run; None keeps all.
@@ -45,6 +45,7 @@ class StashSchedule:
     format: Annotated[StashFormat, _OPTIONAL] = StashFormat.JSON
     only_if_requested: Annotated[bool, _OPTIONAL] = False
     keep_ms: Annotated[int | None, _OPTIONAL] = None
+    exclude: Annotated[tuple[str, ...], _OPTIONAL] = ()
 
     @property
     def digest(self) -> str:
@@ -61,6 +62,7 @@ class StashSchedule:
             trigger=Trigger.SCHEDULE,
             submitted=True,
             requests=requests,
+            exclude=self.exclude,
         )
 
 
@@ -196,6 +198,7 @@ def schedule_stash(
     stash_format: StashFormat = StashFormat.JSON,
     only_if_requested: bool = False,
     keep: str | None = None,
+    exclude: tuple[str, ...] = (),
 ) -> StashSchedule:
     """Sets the schedule of a destination, in place of an earlier one, and returns it.
 
@@ -207,11 +210,16 @@ def schedule_stash(
     schedule = make_schedule(expression, instance.clock())
     keep_ms = None if keep is None else parse_age(keep)
     made = StashSchedule(
-        destination, schedule, tables, atomic, stash_format, only_if_requested, keep_ms
+        destination, schedule, tables, atomic, stash_format, only_if_requested, keep_ms, exclude
     )
     # A table that does not exist is refused, as for a command.
     request, _ = check_request(instance, replace(made.make_request(), trigger=Trigger.COMMAND))
-    made = replace(made, destination=request.destination, tables=request.tables)
+    made = replace(
+        made,
+        destination=request.destination,
+        tables=request.tables,
+        exclude=request.exclude,
+    )
     store = ScheduleStore(instance.storage.root)
     earlier = store.get(made.digest)
     if earlier is not None and earlier.schedule.expression == schedule.expression:

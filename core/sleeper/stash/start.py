@@ -19,7 +19,7 @@ from sleeper.stash.record import (
     StashRequest,
     destination_digest,
 )
-from sleeper.stash.table_choice import choose_tables
+from sleeper.stash.table_choice import check_exclude, choose_tables
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
@@ -83,10 +83,15 @@ def check_request(
 
     InvalidRequestError and NotFoundError as `start_stash`.
     """
+    check_exclude(instance, request)
     choose_tables(instance, request)
-    tables = tuple(dict.fromkeys(request.tables))
-    # Workers have other working directories.
-    request = replace(request, tables=tables, destination=parse_destination(request.destination))
+    request = replace(
+        request,
+        tables=tuple(dict.fromkeys(request.tables)),
+        exclude=tuple(dict.fromkeys(request.exclude)),
+        # Workers have other working directories.
+        destination=parse_destination(request.destination),
+    )
     destination = open_to_write(request.destination, instance.storage.root)
     _check_outside(destination, instance)
     return request, destination

@@ -6,6 +6,7 @@ scheduled one, so it omits the table, and has the reason in `left-out.json` of i
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
@@ -13,8 +14,10 @@ from sleeper.json_codec import JsonCodec
 from sleeper.stash.destination import open_to_write
 from sleeper.stash.layout import claim_directory
 from sleeper.stash.record import StashRecord, StashRequest, Trigger
-from sleeper.tables import TableId, TableRef
+from sleeper.tables import TABLE_NAME_LENGTH_MAX, TableId, TableRef
 
+EXCLUDE_MAX = 100
+_WILDCARDS = frozenset("*?[")
 _FILE = "left-out.json"
 
 
@@ -42,14 +45,41 @@ def needs_all_tables(request: StashRequest) -> bool:
     return bool(request.tables) and request.trigger is Trigger.COMMAND
 
 
+def check_exclude(instance: Instance, request: StashRequest) -> None:
+    """Raises InvalidRequestError if the patterns of tables to exclude are invalid.
+
+    NotFoundError if one has no wildcards and names no table: it would exclude nothing. A table may
+    be deleted later, so a scheduled stash does not check that.
+    """
+    patterns = request.exclude
+    if patterns and request.tables:
+        raise InvalidRequestError(
+            f"tables to copy and to exclude were given: {request.tables[0]!r} and {patterns[0]!r} "
+            "(expected one of the two)"
+        )
+    if len(patterns) > EXCLUDE_MAX:
+        raise InvalidRequestError(
+            f"{len(patterns):,} patterns of tables to exclude (expected at most {EXCLUDE_MAX})"
+        )
+    for pattern in patterns:
+        if not 0 < len(pattern) <= TABLE_NAME_LENGTH_MAX:
+            raise InvalidRequestError(
+                f"pattern {pattern[:40]!r} of tables to exclude has {len(pattern)} characters "
+                f"(expected 1 to {TABLE_NAME_LENGTH_MAX})"
+            )
+        if request.trigger is Trigger.COMMAND and not _WILDCARDS.intersection(pattern):
+            instance.tables.index.find(pattern)
+
+
 def choose_tables(
     instance: Instance, request: StashRequest, preferred: Collection[TableId] = ()
 ) -> ChosenTables:
-    """Returns the tables of a request, by default all.
+    """Returns the tables of a request, by default all that it does not exclude.
 
     Of tables that would share a directory, a scheduled stash copies a `preferred` one, or the first
     by name. NotFoundError if a table does not exist, for a scheduled stash if none does.
-    InvalidRequestError if a table has no directory of its own, except for a scheduled stash.
+    InvalidRequestError if a table has no directory of its own, except for a scheduled stash, or if
+    all tables are excluded.
     """
     is_scheduled = request.trigger is Trigger.SCHEDULE
     refs, omitted = _find_tables(instance, request, is_scheduled)
@@ -109,7 +139,7 @@ def _find_tables(
 ) -> tuple[list[TableRef], list[OmittedTable]]:
     index = instance.tables.index
     if not request.tables:
-        return list(index.list()), []
+        return _exclude(list(index.list()), request.exclude), []
     refs, omitted = [], []
     for name in dict.fromkeys(request.tables):
         try:
@@ -121,6 +151,22 @@ def _find_tables(
     if not refs:
         raise NotFoundError(omitted[0].reason)
     return refs, omitted
+
+
+def _exclude(refs: list[TableRef], patterns: Collection[str]) -> list[TableRef]:
+    """Returns the tables that match none of the patterns."""
+    kept = [ref for ref in refs if not any(_matches(ref.name, each) for each in patterns)]
+    if refs and not kept:
+        raise InvalidRequestError(
+            f"all tables are excluded by {', '.join(map(repr, patterns))[:200]} (expected at least "
+            "one table to copy)"
+        )
+    return kept
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # A name may have brackets, and is then a pattern of other names.
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def _path(record: StashRecord) -> str:

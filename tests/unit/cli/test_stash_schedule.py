@@ -87,6 +87,7 @@ def test_a_schedule_is_set_listed_and_removed(
         "onlyIfRequested": True,
         "requestedBy": ["alice"],
         "tables": ["cities"],
+        "exclude": None,
         "atomic": True,
         "format": "parquet",
         "keep": "7d",
@@ -102,6 +103,7 @@ def test_wrong_schedules_and_requests_are_refused(sleeper: Sleeper, place: Path)
     result = sleeper("stash", "schedule", "1d")
     assert result.status == 2
     assert "a schedule needs --destination" in result.stderr
+    assert sleeper("stash", "schedule", "--exclude", "tmp_*").status == 2
     result = sleeper("stash", "schedule", "--destination", place, "often")
     assert result.status == 1
     assert result.stderr.startswith("error: schedule 'often' is invalid (expected a duration")
@@ -112,7 +114,9 @@ def test_wrong_schedules_and_requests_are_refused(sleeper: Sleeper, place: Path)
 
 
 def test_a_daily_stash_is_the_default(sleeper: Sleeper, place: Path) -> None:
-    result = sleeper("stash", "schedule", "--destination", place)
+    result = sleeper("stash", "schedule", "--destination", place, "--exclude", "tmp_*")
+    (listed,) = sleeper("stash", "schedule", "--output", "json").rows
+    assert (listed["tables"], listed["exclude"]) == (None, ["tmp_*"])
     assert "on schedule cron(0 0 * * ? *), next at 2" in result.stderr
     assert result.stderr.endswith("T00:00:00.000Z\n")
 

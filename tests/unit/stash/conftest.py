@@ -1,6 +1,6 @@
 """An instance with tables of known rows, and a destination."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,10 +30,22 @@ class Stasher:
         self.seconds_between_runs = 1
         self._offset_ms = 0
 
-    def run(self, *tables: str, atomic: bool = False, piece_bytes: int = 2**30) -> StashResult:
+    def run(
+        self,
+        *tables: str,
+        atomic: bool = False,
+        piece_bytes: int = 2**30,
+        exclude: Sequence[str] = (),
+    ) -> StashResult:
         """Makes a stash. Its clock is ahead, so that the name of the second is free."""
         return run_stash(
-            self.ports(), self.destination, tables, atomic, piece_bytes, format=self.format
+            self.ports(),
+            self.destination,
+            tables,
+            atomic,
+            piece_bytes,
+            format=self.format,
+            exclude=exclude,
         )
 
     def ports(self) -> Ports:

@@ -20,6 +20,7 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.schedule import Schedule
 from sleeper.stash import Stash, due
 from sleeper.stash.control import control_stashes
+from sleeper.stash.destination import open_to_read
 from sleeper.stash.due import StartReport, start_due_stashes
 from sleeper.stash.finish import fail_stash
 from sleeper.stash.layout import root_name
@@ -95,6 +96,22 @@ def test_a_due_stash_starts_once_under_the_name_of_its_time(
     assert (request.trigger, request.submitted) == (Trigger.SCHEDULE, True)
     assert end(instance) == FIRST
     assert Path(place, "_LATEST").read_text() == FIRST
+
+
+def test_a_due_stash_leaves_out_excluded_tables(
+    instance: Instance, place: str, clock: FakeClock
+) -> None:
+    for name in ("tmp_1", "old"):
+        create_table(instance, name, SCHEMA)
+    schedule_stash(instance, place, "1d", exclude=("tmp_*", "old", "tmp_*"))
+    # The tables of the due time count: one is gone by then, and one is new.
+    delete_table(instance, "old")
+    create_table(instance, "tmp_2", SCHEMA)
+    clock.now_ms = START_MS + DAY_MS
+    assert start_due_stashes(instance) == StartReport(started=[f"{place}/{FIRST}"])
+    assert records(instance)[0].request.exclude == ("tmp_*", "old")
+    assert end(instance) == FIRST
+    assert [each.table for each in open_to_read(place).tables(FIRST)] == ["t"]
 
 
 def test_a_due_stash_waits_for_the_end_of_another_and_only_the_latest_is_made(
@@ -371,6 +388,8 @@ def test_a_schedule_is_replaced_and_removed(
         ({"destination": "instance/x"}, "is inside the instance"),
         ({"destination": "gs://bucket/x"}, "gs://bucket/x"),
         ({"tables": ("gone",)}, "no table is named 'gone'"),
+        ({"exclude": ("gone",)}, "no table is named 'gone'"),
+        ({"exclude": ("t*",)}, "all tables are excluded by 't*'"),
     ],
 )
 def test_a_wrong_schedule_is_refused(

@@ -344,6 +344,30 @@ def test_only_the_named_tables_are_copied(stasher: Stasher) -> None:
         stasher.run("c")
 
 
+def test_excluded_tables_are_not_copied(stasher: Stasher) -> None:
+    for name in ("a", "tmp_1", "tmp_2", "x[1]", "x1"):
+        stasher.instance.create_table(name, SCHEMA).ingest(rows(1))
+
+    def copied(*exclude: str) -> list[str]:
+        return [each.table for each in stasher.run(exclude=exclude).tables]
+
+    assert copied("tmp_*", "x1", "none_*") == ["a", "x[1]"]
+    # A table's own name excludes it, also if it is a pattern of other names.
+    assert copied("tmp_?", "x[1]", "x[1]") == ["a"]
+    # Names have upper and lower case.
+    assert len(copied("TMP_*")) == 5
+    for exclude, reason in (
+        (["tmp_3"], "no table is named 'tmp_3'"),
+        (["*"], "all tables are excluded by '\\*'"),
+        ([""], "has 0 characters"),
+        (["t*"] * 101, "101 patterns"),
+    ):
+        with pytest.raises((InvalidRequestError, NotFoundError), match=reason):
+            stasher.run(exclude=exclude)
+    with pytest.raises(InvalidRequestError, match="to copy and to exclude were given: 'a' and 'x"):
+        stasher.run("a", exclude=["x*"])
+
+
 def test_a_snapshot_table_without_a_load_has_no_rows(stasher: Stasher) -> None:
     table = stasher.instance.create_table("t", SCHEMA, {"sleeper.table.type": "snapshot"})
     assert stasher.run().tables[0].rows == 0
