@@ -9,9 +9,9 @@ small pieces, or one larger piece. Readers see a piece as a *split*.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleeper.stash.reader import Stash, StashRows
+    from sleeper.stash.reader import LockedStash, Stash, StashRows
 
-__all__ = ["Stash", "StashRows"]
+__all__ = ["LockedStash", "Stash", "StashRows"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """Documents of a stash as Arrow batches: lines of JSON with the types of the table, or Parquet."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,18 +52,27 @@ def read_batches(files: StashFiles, path: str, fields: Schema) -> Iterator[pa.Re
 
     NotFoundError if the file does not exist, DataError if it is damaged.
     """
-    target, where = arrow_schema(fields), files.url_of(path)
+    target = arrow_schema(fields)
+    with open_parquet(files, path) as file:
+        if not file.schema_arrow.equals(target):
+            raise DataError(
+                f"{files.url_of(path)} is damaged: it does not have the fields of its table"
+            )
+        # One row group at a time, because all that are requested are read ahead.
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(_BATCH_ROWS, [group], use_threads=False):
+                if batch.num_rows:
+                    yield batch.cast(target)
+
+
+@contextmanager
+def open_parquet(files: StashFiles, path: str) -> Iterator[pq.ParquetFile]:
+    """Yields a Parquet file. Errors of its reading are those of `read_batches`."""
+    where = files.url_of(path)
     try:
         with ResumingFile(files.open_ranges(path)) as content:
             source = pa.PythonFile(content, mode="r")
-            file = pq.ParquetFile(source, page_checksum_verification=True)
-            if not file.schema_arrow.equals(target):
-                raise DataError(f"{where} is damaged: it does not have the fields of its table")
-            # One row group at a time, because all that are requested are read ahead.
-            for group in range(file.num_row_groups):
-                for batch in file.iter_batches(_BATCH_ROWS, [group], use_threads=False):
-                    if batch.num_rows:
-                        yield batch.cast(target)
+            yield pq.ParquetFile(source, page_checksum_verification=True)
     except FileNotFoundError as error:
         raise NotFoundError(f"{where} does not exist (was its stash deleted?)") from error
     except (pa.ArrowException, OSError) as error:

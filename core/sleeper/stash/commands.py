@@ -1,7 +1,5 @@
-"""`sleeper stash`: copies of tables as plain files, and their reading."""
+"""`sleeper stash run`, `status`, `cancel` and `recover`: copies of tables as plain files."""
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,12 +17,11 @@ from sleeper.cli.arguments import (
     needs_spark,
     refuse_spark_options,
 )
-from sleeper.cli.output import instance_command, note, print_listings, show_stages, warn
+from sleeper.cli.output import instance_command, note, print_listings, show_stages
 from sleeper.stash.layout import StashFormat
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
-    from sleeper.stash.reader import Stash
     from sleeper.stash.record import StashRecord
     from sleeper.stash.run import OnStage, OpenTasks, StashResult
 
@@ -81,15 +78,6 @@ StashName = Annotated[
         "complete.",
     ),
 ]
-Root = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="STASH",
-        help="Name of a stash, such as 2026-01-31-00-00-00. Default: the latest.",
-    ),
-]
-StashedTableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 
 
 @stash.command("run")
@@ -294,116 +282,3 @@ def _digest(destination: str | None) -> str | None:
     from sleeper.stash.record import destination_digest
 
     return destination and destination_digest(parse_destination(destination))
-
-
-@stash.command("latest")
-def latest(destination: Destination) -> None:
-    """Print the name of the stash that was completed last.
-
-    \b
-    Example:
-      sleeper stash latest --destination /data/stash
-    """
-    from sleeper.stash.destination import open_to_read
-
-    typer.echo(open_to_read(destination).latest())
-
-
-@stash.command("list")
-def list_stashes(destination: Destination, output: OutputOption = OutputKind.TEXT) -> None:
-    """List the stashes of a destination, newest first.
-
-    An incomplete stash is being written, was interrupted, or has a damaged _SUCCESS.
-
-    \b
-    Examples:
-      sleeper stash list --destination /data/stash
-      sleeper stash list --destination /data/stash --output json
-    """
-    from sleeper.stash.destination import open_to_read
-    from sleeper.stash.listings import list_roots
-
-    opened = open_to_read(destination)
-    roots = opened.roots()
-    print_listings([list_roots(opened, roots)], output)
-    warn(f"stash {each.name} is ignored: {each.damage}" for each in roots if each.damage)
-
-
-@stash.command("tables")
-def tables(
-    destination: Destination, at: Root = None, output: OutputOption = OutputKind.TEXT
-) -> None:
-    """List the tables of a stash, with the transaction number at which each was copied.
-
-    \b
-    Examples:
-      sleeper stash tables --destination /data/stash
-      sleeper stash tables --destination /data/stash --at 2026-01-31-00-00-00
-    """
-    from sleeper.stash.listings import list_tables
-
-    opened = _open(destination, at)
-    root = opened.lock() if at is None else at
-    print_listings([list_tables(destination, root, opened.find_tables())], output)
-
-
-@stash.command("splits")
-def splits(table: StashedTableName, destination: Destination, at: Root = None) -> None:
-    """Print the splits of a stashed table, one per line.
-
-    Splits can be read in parallel with `sleeper stash scan --split`. Each is always read from the
-    stash that it came from.
-
-    \b
-    Example:
-      sleeper stash splits flights --destination /data/stash
-    """
-    for each in _open(destination, at).splits(table):
-        typer.echo(each)
-
-
-@stash.command("scan")
-def scan(
-    table: StashedTableName,
-    destination: Destination,
-    at: Root = None,
-    split: Annotated[
-        str | None, typer.Option("--split", metavar="SPLIT", help="Read only this split.")
-    ] = None,
-) -> None:
-    """Print the rows of a stashed table, a JSON object per line.
-
-    \b
-    Examples:
-      sleeper stash scan flights --destination /data/stash
-      sleeper stash scan flights --destination /data/stash --at 2026-01-31-00-00-00
-    """
-    if split is not None and at is not None:
-        raise typer.BadParameter("--split and --at exclude each other: a split belongs to a stash")
-    opened = _open(destination, at)
-    with opened.scan(table) if split is None else opened.split(table, split) as rows:
-        for lines in rows.lines():
-            sys.stdout.buffer.write(lines)
-    sys.stdout.buffer.flush()
-
-
-@stash.command("policy")
-def policy(destination: Destination) -> None:
-    """Print the IAM policy with which stashes in S3 can be read: nothing else is needed.
-
-    \b
-    Example:
-      sleeper stash policy --destination s3://my-bucket/stash
-    """
-    from sleeper.stash.destination import reading_policy
-
-    typer.echo(json.dumps(reading_policy(destination), indent=2))
-
-
-def _open(destination: str, at: str | None) -> "Stash":
-    from sleeper.stash.reader import Stash
-
-    opened = Stash.open(destination)
-    if at is not None:
-        opened.lock(at)
-    return opened

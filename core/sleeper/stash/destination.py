@@ -17,6 +17,7 @@ from sleeper.stash.layout import (
     StashedTable,
     Success,
     is_root_name,
+    is_stash_file,
     parse_emo_directory,
     parse_tables,
 )
@@ -77,18 +78,32 @@ class StashDestination:
         return parse_tables(self.root.read(path), self.root.url_of(path))
 
     def emo_tables(self, name: str) -> tuple[EmoTable, ...]:
-        """Returns the tables of a complete root that EmoDB made; none if another program did."""
+        """Returns the tables of a complete root that EmoDB made; none if another program did.
+
+        Files that other programs put there do not count. DataError if a file is not gzipped.
+        """
         sizes: dict[str, list[int]] = {}
-        for path, size in self.files(name):
-            directory = parse_emo_directory(path[len(name) + 1 :])
-            if directory is None:
-                return ()
-            sizes.setdefault(directory, []).append(size)
         if self.success(name) is None:
             return ()
+        for each in self.root.list_objects(name):
+            path = each.path[len(name) + 1 :]
+            if is_stash_file(path) and path != SUCCESS:
+                return ()
+            directory = parse_emo_directory(path)
+            if directory is not None:
+                sizes.setdefault(directory, []).append(each.bytes)
         return tuple(
             EmoTable(each.replace("~", ":"), each, len(bytes_of_files), sum(bytes_of_files))
             for each, bytes_of_files in sizes.items()
+        )
+
+    def emo_files(self, name: str, directory: str) -> list[tuple[str, int]]:
+        """Returns the paths and bytes of a table's files in a root that EmoDB made, in order."""
+        objects = self.root.list_objects(f"{name}/{directory}")
+        return sorted(
+            (each.path, each.bytes)
+            for each in objects
+            if parse_emo_directory(each.path[len(name) + 1 :]) is not None
         )
 
     def files(self, name: str, directory: str = "") -> list[tuple[str, int]]:

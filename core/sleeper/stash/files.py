@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from sleeper.errors import UnavailableError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.files import StoredObject
 from sleeper.retries import Backoff, retry
 
@@ -87,3 +87,70 @@ class ResumingFile(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+_READ_AHEAD_BYTES = 4 * 1024**2
+
+
+def open_stored(
+    root: StashFiles, path: str, offset: int = 0, length: int | None = None
+) -> io.BufferedReader:
+    """Opens a file, or a range of it, for a sequential read of its bytes as they are stored.
+
+    A read that loses its connection resumes where it was. NotFoundError, now or at the first read,
+    if the file does not exist; InvalidRequestError if the range is negative.
+    """
+    if offset < 0 or (length or 0) < 0:
+        raise InvalidRequestError(
+            f"offset {offset:,} and length {length} of a range (expected none below 0)"
+        )
+    url = root.url_of(path)
+    try:
+        file = ResumingFile(root.open_ranges(path))
+        file.seek(offset)
+    except FileNotFoundError as error:
+        raise _missing(url) from error
+    return io.BufferedReader(_StoredRange(file, url, length), _READ_AHEAD_BYTES)
+
+
+class _StoredRange(io.RawIOBase):
+    """The next `length` bytes of a file, or all that follow, in sequence."""
+
+    def __init__(self, file: ResumingFile, url: str, length: int | None) -> None:
+        self._file = file
+        self._url = url
+        self._left = length
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = len(buffer) if self._left is None else min(len(buffer), self._left)
+        content = self._read(size)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def readall(self) -> bytes:
+        # The default reads 8 KiB at a time, which are as many requests to a bucket.
+        parts = iter(lambda: self._read(self._next_size()), b"")
+        return b"".join(parts)
+
+    def _next_size(self) -> int:
+        return _READ_AHEAD_BYTES if self._left is None else min(_READ_AHEAD_BYTES, self._left)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            content = self._file.read(size)
+        except FileNotFoundError as error:
+            raise _missing(self._url) from error
+        if self._left is not None:
+            self._left -= len(content)
+        return content
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _missing(url: str) -> NotFoundError:
+    return NotFoundError(f"{url} does not exist (was its stash deleted?)")

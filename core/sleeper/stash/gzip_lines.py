@@ -13,6 +13,7 @@ from sleeper.stash.files import ResumingFile, StashFiles
 _RANGE_BYTES = 4 * 1024**2
 _GZIP_WINDOW_BITS = 31
 _PADDING = b"\0"
+_LINE_END = b"\n"
 
 
 def read_blocks(root: StashFiles, path: str) -> Iterator[bytes]:
@@ -31,6 +32,15 @@ def read_blocks(root: StashFiles, path: str) -> Iterator[bytes]:
             rest += content
     if rest:
         yield rest
+
+
+def count_lines(root: StashFiles, path: str) -> int:
+    """Returns the number of lines of a file. Errors as of `read_blocks`."""
+    count, end = 0, _LINE_END
+    for block in read_blocks(root, path):
+        count += block.count(_LINE_END)
+        end = block[-1:]
+    return count + (end != _LINE_END)
 
 
 def _decompress(root: StashFiles, path: str) -> Iterator[bytes]:

@@ -105,15 +105,27 @@ _STASH_FILE = re.compile(
 )
 
 
-_ORIGINAL_FILE = re.compile(
-    r"(?P<directory>[^/]+)/(?P=directory)-[0-9a-f]{2,}-[0-9a-f]{16}-[0-9]+\.json\.gz"
-)
+_EMO_FILE = re.compile(r"(?P<directory>[^/]+)/(?P=directory)-[^/]+")
+_GZIP_SUFFIX = ".gz"
 
 
 def parse_emo_directory(path: str) -> str | None:
-    """Returns the directory of a file of EmoDB's Stash, by its path relative to a root."""
-    match = _ORIGINAL_FILE.fullmatch(path)
-    return None if match is None else match["directory"]
+    """Returns the directory of a file of EmoDB's Stash, by its path relative to a root.
+
+    None for a file that is not named after its directory, which EmoDB did not write. DataError if
+    the file is not gzipped: EmoDB may be set to compress by other codecs, which are not read.
+    """
+    match = _EMO_FILE.fullmatch(path)
+    if match is None:
+        return None
+    if not path.endswith(_GZIP_SUFFIX):
+        raise DataError(f"file {path!r} is not gzipped (expected a name that ends in .gz)")
+    return match["directory"]
+
+
+def is_readable_file(path: str) -> bool:
+    """Returns whether a file has the ending of those that stashes consist of."""
+    return path.endswith((*FILE_SUFFIXES, _GZIP_SUFFIX))
 
 
 def is_stash_file(path: str) -> bool:

@@ -14,6 +14,7 @@ from sleeper.stash.record import StashRecords, Trigger
 from sleeper.stash.requests import StartRequest, pending_requests
 from sleeper.stash.schedules import MissedStart, ScheduleStore, StashSchedule
 from sleeper.stash.status import MISSED, StashStatus, get_status
+from sleeper.stash.table_files import TableFiles
 
 _ROOT_COLUMNS = (
     Column("stash", "Stash", value=lambda each: each.name),
@@ -50,6 +51,23 @@ def list_tables(destination: str, root: str, tables: Sequence[StashedTable | Emo
     by_name = sorted(tables, key=lambda each: each.table)
     summary = f"stash {root} of {destination}: {pluralize(len(tables), 'table')}"
     return Listing.describe("stashed-tables", summary, _TABLE_COLUMNS, by_name)
+
+
+_FILE_COLUMNS = (
+    Column("uri", "URI"),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
+    Column("rows", "Rows", ColumnKind.COUNT),
+    Column("split", "Split"),
+)
+
+
+def list_files(table: TableFiles) -> Listing:
+    """Returns a row per file of a table of a stash, by name."""
+    rows = "" if table.rows is None else f", {pluralize(table.rows, 'row')}"
+    version = "" if table.version is None else f" at transaction {table.version:,}"
+    files = pluralize(len(table.files), "file")
+    summary = f"{table.table}{version} in {table.uri}: {files}{rows}, {table.format.value}"
+    return Listing.describe("stashed-files", summary, _FILE_COLUMNS, table.files)
 
 
 _PRUNED_COLUMNS = (

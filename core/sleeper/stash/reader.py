@@ -9,22 +9,27 @@
 from __future__ import annotations
 
 import base64
+import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.stash.destination import StashDestination, open_to_read
+from sleeper.stash.files import open_stored
 from sleeper.stash.layout import (
-    FILE_SUFFIXES,
     EmoTable,
     StashedTable,
     StashFormat,
+    is_readable_file,
     root_name,
     root_time_ms,
     table_directory,
     table_of_piece,
 )
+from sleeper.stash.table_files import StashedFile, TableFiles, file_uri
+from sleeper.stash.table_files import count_rows as count_rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,23 +40,15 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-class Stash:
-    """The stashes of a destination.
-
-    Each call reads the root that was completed last, until `lock` chooses one for all later calls.
-    """
+class StashView(ABC):
+    """Reads the tables of one stash at each call."""
 
     def __init__(self, destination: StashDestination) -> None:
         self._destination = destination
-        self._locked: str | None = None
 
-    @classmethod
-    def open(cls, destination: str) -> Stash:
-        """Opens a folder, `s3://bucket/prefix`, or the URL of another file system.
-
-        NotFoundError if a folder does not exist.
-        """
-        return cls(open_to_read(destination))
+    @abstractmethod
+    def _root(self) -> str:
+        """Returns the name of the root to read. NotFoundError if no stash is complete."""
 
     def stash_time(self) -> datetime:
         """Returns the start of the stash, in UTC.
@@ -60,28 +57,6 @@ class Stash:
         complete.
         """
         return datetime.fromtimestamp(root_time_ms(self._root()) / 1000, UTC)
-
-    def lock(self, time: datetime | str | None = None) -> str:
-        """Makes all later calls read one root, by default the latest. Returns its name.
-
-        `time` is a stash time or the name of a root; without a zone it is in UTC. NotFoundError if
-        it is not the time of a complete stash.
-        """
-        if time is None:
-            name = self._destination.latest()
-        elif isinstance(time, str):
-            name = root_name(root_time_ms(time))
-        else:
-            time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-            name = root_name(int(time.timestamp()) * 1000)
-        if self._destination.success(name) is None:
-            raise NotFoundError(f"{self._destination.name} has no complete stash {name}")
-        self._locked = name
-        return name
-
-    def unlock(self) -> None:
-        """Makes later calls read the latest root again."""
-        self._locked = None
 
     def tables(self) -> list[str]:
         """Returns the names of the tables of the stash, in order, also of those without rows."""
@@ -110,6 +85,29 @@ class Stash:
         """Returns whether the table is in the stash, with or without rows."""
         return any(each.table == table for each in self.find_tables())
 
+    def describe_table(self, table: str, *, count_rows: bool = False) -> TableFiles:
+        """Returns the addresses and sizes of the table's files, for programs that read them.
+
+        With `count_rows` also the rows of each file, which reads the footers of Parquet files and
+        all of JSON files. NotFoundError if the table is not in the stash.
+        """
+        root = self._root()
+        stashed = self._find(root, table)
+        files = tuple(
+            StashedFile(
+                file_uri(self._destination, path),
+                size,
+                _encode_split(path),
+                count_rows_of(self._destination, path, stashed.format) if count_rows else None,
+            )
+            for path, size in self._pieces(root, stashed)
+        )
+        rows = stashed.rows
+        if count_rows and rows is None:
+            rows = sum(each.rows or 0 for each in files)
+        uri = file_uri(self._destination, f"{root}/{stashed.directory}")
+        return TableFiles(root, table, uri, stashed.format, stashed.version, rows, files)
+
     def splits(self, table: str) -> list[str]:
         """Returns the splits of a table, which together have each of its rows once.
 
@@ -118,34 +116,53 @@ class Stash:
         """
         root = self._root()
         pieces = self._pieces(root, self._find(root, table))
-        return [_encode_split(path) for path in pieces]
+        return [_encode_split(path) for path, _ in pieces]
 
     def split(self, table: str, split: str) -> StashRows:
         """Returns the rows of a split. InvalidRequestError if it is not one of the table."""
-        path = _decode_split(split)
-        root, _, rest = path.partition("/")
-        if rest.partition("/")[0] != table_directory(table):
-            raise InvalidRequestError(f"split {split[:100]!r} is not one of table {table!r}")
+        root, path = self._locate(table, split)
         return StashRows(self._destination, self._find(root, table), [path])
+
+    def open_split(
+        self, table: str, split: str, offset: int = 0, length: int | None = None
+    ) -> io.BufferedReader:
+        """Opens the bytes of a split as they are stored: gzip, or Parquet.
+
+        `offset` and `length` select a range of them. After a lost connection the read resumes where
+        it was. Memory is bounded unless `read` is called without a size. To be closed.
+
+        InvalidRequestError if it is not a split of the table, NotFoundError if its file is gone.
+        """
+        _, path = self._locate(table, split)
+        return open_stored(self._destination.root, path, offset, length)
 
     def scan(self, table: str) -> StashRows:
         """Returns all rows of a table. NotFoundError if the table is not in the stash."""
         root = self._root()
         stashed = self._find(root, table)
-        return StashRows(self._destination, stashed, self._pieces(root, stashed))
+        paths = [path for path, _ in self._pieces(root, stashed)]
+        return StashRows(self._destination, stashed, paths)
 
-    def _pieces(self, root: str, table: StashedTable | EmoTable) -> list[str]:
+    def _locate(self, table: str, split: str) -> tuple[str, str]:
+        """Returns the root of a split, and the path of its file."""
+        path = _decode_split(split)
+        root, _, rest = path.partition("/")
+        if rest.partition("/")[0] != table_directory(table):
+            raise InvalidRequestError(f"split {split[:100]!r} is not one of table {table!r}")
+        return root, path
+
+    def _pieces(self, root: str, table: StashedTable | EmoTable) -> list[tuple[str, int]]:
         """Returns the table's files, and none that another program has put beside them."""
-        paths = [path for path, _ in self._destination.files(root, table.directory)]
         if isinstance(table, StashedTable):
-            paths = [path for path in paths if table_of_piece(path[len(root) + 1 :]) == table.id]
-        if len(paths) != table.files:
-            reason = f"table {table.table} has {len(paths)} files of {table.files}"
+            begin = len(root) + 1
+            stored = self._destination.files(root, table.directory)
+            files = [each for each in stored if table_of_piece(each[0][begin:]) == table.id]
+        else:
+            files = self._destination.emo_files(root, table.directory)
+        if len(files) != table.files:
+            reason = f"table {table.table} has {len(files)} files of {table.files}"
             raise self._damaged(root, reason)
-        return paths
-
-    def _root(self) -> str:
-        return self._locked or self._destination.latest()
+        return files
 
     def _find_tables(self, root: str) -> Sequence[StashedTable | EmoTable]:
         try:
@@ -169,6 +186,90 @@ class Stash:
     def _damaged(self, root: str, reason: str) -> DataError:
         stash = f"stash {root} of {self._destination.name}"
         return DataError(f"{stash} is damaged, or was deleted meanwhile: {reason}")
+
+
+class Stash(StashView):
+    """The stashes of a destination.
+
+    Each call reads the root that was completed last, until `lock` chooses one for all later calls.
+    `locked` returns an object that always reads one root.
+    """
+
+    def __init__(self, destination: StashDestination) -> None:
+        super().__init__(destination)
+        self._locked: str | None = None
+
+    @classmethod
+    def open(cls, destination: str) -> Stash:
+        """Opens a folder, `s3://bucket/prefix`, or the URL of another file system.
+
+        NotFoundError if a folder does not exist.
+        """
+        return cls(open_to_read(destination))
+
+    def lock(self, time: datetime | str | None = None) -> str:
+        """Makes all later calls read one root, by default the latest. Returns its name.
+
+        `time` is a stash time or the name of a root; without a zone it is in UTC. NotFoundError if
+        it is not the time of a complete stash.
+        """
+        self._locked = self._choose(time)
+        return self._locked
+
+    def unlock(self) -> None:
+        """Makes later calls read the latest root again."""
+        self._locked = None
+
+    def locked(self, time: datetime | str | None = None) -> LockedStash:
+        """Returns an object that reads one root, as `lock` chooses it, and changes to no other.
+
+        By default it is the root that this object reads now. This object is not locked by it.
+        """
+        is_chosen = time is None and self._locked is not None
+        return LockedStash(self._destination, self._root() if is_chosen else self._choose(time))
+
+    def _choose(self, time: datetime | str | None) -> str:
+        if time is None:
+            name = self._destination.latest()
+        elif isinstance(time, str):
+            name = root_name(root_time_ms(time))
+        else:
+            time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+            name = root_name(int(time.timestamp()) * 1000)
+        if self._destination.success(name) is None:
+            raise NotFoundError(f"{self._destination.name} has no complete stash {name}")
+        return name
+
+    def _root(self) -> str:
+        return self._locked or self._destination.latest()
+
+
+class LockedStash(StashView):
+    """One stash. It stays the same, however many newer ones are completed, until it is deleted.
+
+    `Stash.locked` returns it. `name` is that of the root. The list of tables is read once.
+    """
+
+    def __init__(self, destination: StashDestination, name: str) -> None:
+        super().__init__(destination)
+        self.name = name
+        self._listed: Sequence[StashedTable | EmoTable] | None = None
+
+    def _root(self) -> str:
+        return self.name
+
+    def _find_tables(self, root: str) -> Sequence[StashedTable | EmoTable]:
+        if self._listed is None:
+            self._listed = super()._find_tables(root)
+        return self._listed
+
+    def _locate(self, table: str, split: str) -> tuple[str, str]:
+        root, path = super()._locate(table, split)
+        if root != self.name:
+            raise InvalidRequestError(
+                f"split {split[:100]!r} is one of stash {root} (expected one of {self.name})"
+            )
+        return root, path
 
 
 class StashRows:
@@ -284,7 +385,7 @@ def _decode_split(split: str) -> str:
     except ValueError:
         path = ""
     parts = path.split("/")
-    if len(parts) != 3 or ".." in parts or not path.endswith(FILE_SUFFIXES):
+    if len(parts) != 3 or ".." in parts or not is_readable_file(path):
         raise InvalidRequestError(f"{split[:100]!r} is not a split (expected one of `splits`)")
     root_time_ms(parts[0])
     return path

@@ -7,8 +7,9 @@ import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption
 from sleeper.cli.output import instance_command, note, print_listings, warn
-from sleeper.stash.commands import Atomic, Destination, Exclude, Format, Tables, stash
+from sleeper.stash.commands import Atomic, Destination, Exclude, Format, Tables
 from sleeper.stash.layout import StashFormat
+from sleeper.stash.reading_commands import stash
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance

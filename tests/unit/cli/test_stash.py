@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from sleeper.cli.main import app
 from sleeper.stash.layout import root_name
 from tests.unit.cli.conftest import SCHEMA, Sleeper
 
@@ -48,6 +50,31 @@ def test_a_failed_stash_names_the_command_that_continues_it(sleeper: Sleeper, he
     assert (table["table"], table["state"], table["rows"]) == ("cities", "done", 1)
     refused = sleeper("stash", "recover", name)
     assert refused.stderr == f"error: stash {name} was completed (make another one)\n"
+
+
+def test_files_are_described_and_printed_as_they_are_stored(sleeper: Sleeper, here: Path) -> None:
+    destination = here / "stash"
+    sleeper("stash", "run", "--destination", destination, "--exclude", "tmp_*")
+    (path,) = destination.rglob("*.json.gz")
+    place = ("--destination", destination)
+    described = sleeper("stash", "describe", "cities", *place, "--count-rows", "--output", "json")
+    (split,) = sleeper("stash", "splits", "cities", *place).stdout.splitlines()
+    assert described.rows == [
+        {
+            "report": "stashed-files",
+            "uri": path.as_uri(),
+            "bytes": path.stat().st_size,
+            "rows": 1,
+            "split": split,
+        }
+    ]
+    text = sleeper("stash", "describe", "cities", *place).stdout
+    assert text.startswith(
+        f"cities at transaction 2 in {path.parent.as_uri()}: 1 file, 1 row, json"
+    )
+    for more in ([], ["--split", split]):
+        scan = ["stash", "scan", "cities", "--destination", str(destination), "--raw"]
+        assert CliRunner().invoke(app, [*scan, *more]).stdout_bytes == path.read_bytes()
 
 
 def test_a_damaged_stash_is_listed_with_a_warning(sleeper: Sleeper, here: Path) -> None:

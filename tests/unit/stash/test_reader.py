@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from sleeper.schema.model import (
     Schema,
     schema_to_json,
 )
-from sleeper.stash import Stash, gzip_lines
+from sleeper.stash import LockedStash, Stash, gzip_lines
 from sleeper.stash.layout import StashFormat, Success
 from sleeper.storage.location import DataRoot
 from tests.unit.stash.conftest import SCHEMA, Stasher
@@ -30,7 +31,7 @@ def rows(*keys: int) -> pa.Table:
     return pa.table({"k": keys, "v": ["v"] * len(keys)})
 
 
-def keys(stash: Stash) -> list[str]:
+def keys(stash: Stash | LockedStash) -> list[str]:
     with stash.scan("t") as found:
         return [document["~id"] for document in found]
 
@@ -61,6 +62,76 @@ def test_a_locked_stash_stays_the_same(stasher: Stasher, stash: Stash) -> None:
         stash.lock("2001-01-01-00-00-00")
     with pytest.raises(InvalidRequestError, match="'yesterday' is not the name of a stash"):
         stash.lock("yesterday")
+
+
+def test_a_locked_view_reads_one_stash(stasher: Stasher, stash: Stash) -> None:
+    view = stash.locked()
+    old = view.splits("t")
+    stasher.instance.table("t").ingest(rows(4))
+    stasher.instance.create_table("new", SCHEMA)
+    newest = stasher.run().root
+    assert (view.tables(), stash.tables()) == (["empty", "t"], ["empty", "new", "t"])
+    assert keys(view) == ["0", "1", "2", "3"]
+    assert [len(list(view.split("t", each))) for each in old] == [1, 1, 1, 1]
+    assert view.stash_time() < stash.stash_time()
+    assert view.describe_table("t").stash == view.name < newest
+    with pytest.raises(InvalidRequestError, match=f"is one of stash {newest}"):
+        view.split("t", stash.splits("t")[0])
+    assert keys(stash.locked(view.name)) == keys(view)
+    stash.lock(view.name)
+    # A view of a locked object is of the same stash.
+    assert stash.locked().name == view.name
+    shutil.rmtree(Path(stasher.destination) / view.name)
+    with pytest.raises(DataError, match=f"stash {view.name} .* was deleted meanwhile"):
+        view.scan("t")
+
+
+@pytest.mark.parametrize("format", StashFormat)
+def test_files_have_addresses_sizes_and_rows(stasher: Stasher, format: StashFormat) -> None:
+    stasher.format = format
+    stasher.instance.create_table("eu:t", SCHEMA, split_points=[2]).ingest(rows(0, 1, 2))
+    stasher.instance.create_table("empty", SCHEMA)
+    stasher.run()
+    view = Stash.open(stasher.destination).locked()
+    table = view.describe_table("eu:t", count_rows=True)
+    paths = sorted((stasher.root / "eu~t").iterdir())
+    assert [each.uri for each in table.files] == [path.as_uri() for path in paths]
+    assert [each.bytes for each in table.files] == [path.stat().st_size for path in paths]
+    assert [each.rows for each in table.files] == [2, 1]
+    assert [each.split for each in table.files] == view.splits("eu:t")
+    assert (table.rows, table.version, table.format) == (3, 2, format)
+    assert table.bytes == view.describe_tables()[1].bytes
+    plain = view.describe_table("eu:t")
+    assert (plain.rows, [each.rows for each in plain.files]) == (3, [None, None])
+    assert view.describe_table("empty").files == ()
+    with pytest.raises(NotFoundError, match="no table 't'"):
+        view.describe_table("t")
+
+
+def test_the_bytes_of_a_split_are_those_of_its_file(
+    stasher: Stasher, stash: Stash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = stash.splits("t")[0]
+    file = min((stasher.root / "t").iterdir())
+    stored = file.read_bytes()
+    for ahead in (7, 2**20):
+        monkeypatch.setattr("sleeper.stash.files._READ_AHEAD_BYTES", ahead)
+        for offset, length in ((0, None), (3, 20), (9, 0), (len(stored), 5), (len(stored) + 9, 1)):
+            end = None if length is None else offset + length
+            with stash.open_split("t", split, offset, length) as found:
+                assert found.read() == stored[offset:end]
+            with stash.open_split("t", split, offset, length) as found:
+                assert b"".join(iter(lambda: found.read(4), b"")) == stored[offset:end]
+    with stash.open_split("t", split) as found:
+        assert json.loads(gzip.GzipFile(fileobj=found).read())["~id"] == "0"
+    for offset, length in ((-1, None), (0, -1)):
+        with pytest.raises(InvalidRequestError, match="expected none below 0"):
+            stash.open_split("t", split, offset, length)
+    with pytest.raises(InvalidRequestError, match="is not one of table 'empty'"):
+        stash.open_split("empty", split)
+    file.unlink()
+    with pytest.raises(NotFoundError, match="was its stash deleted"):
+        stash.open_split("t", split)
 
 
 def test_splits_are_read_from_the_stash_they_came_from(stasher: Stasher, stash: Stash) -> None:
@@ -132,40 +203,81 @@ def test_damaged_and_missing_files_are_errors(stasher: Stasher, stash: Stash) ->
         stash.tables()
 
 
-def write_original(destination: Path) -> None:
-    """Writes a stash as EmoDB does."""
+ANSWERS = Path(__file__).with_name("answers.jsonl").read_bytes().splitlines(keepends=True)
+"""The rows that EmoDB's documentation shows of a table `answer:testclient1`."""
+
+
+def write_original(destination: Path) -> Path:
+    """Writes a stash as EmoDB does, with names from its documentation. Returns its root."""
     root = destination / "2015-02-21-00-00-00"
-    content = (b'{"n":1.5,"~id":"a","~table":"answer:client"}\n', b'{"~id":"b"}\n')
-    for directory, shards in (("answer~client", 2), ("catalog~acme~", 1)):
+    # The last line of a file may have no end, and a file may have several members.
+    first, second, third = ANSWERS
+    files = {
+        "answer~testclient1": {
+            "-0d-bdd29a20d201740e-1294.json.gz": [first],
+            "-4d-bdd29a20d201740e-1417.json.gz": [second, third.rstrip()],
+        },
+        # A later program of EmoDB named files after a hash of their first row.
+        "catalog~testclient1~": {"-9d5ed678fe57bcca610140957afab571.gz": [b'{"~id":"x"}\n'] * 2},
+    }
+    for directory, contents in files.items():
         (root / directory).mkdir(parents=True)
-        for shard in range(shards):
-            file = root / directory / f"{directory}-{shard:02x}-bdd29a20d201740e-1294.json.gz"
-            # Files of several members.
-            file.write_bytes(b"".join(map(gzip.compress, content)))
+        for ending, lines in contents.items():
+            members = b"".join(gzip.compress(line) for line in lines)
+            (root / directory / f"{directory}{ending}").write_bytes(members)
     times = "2015-02-21T00:00:00.000Z\n2015-02-21T03:00:00.000Z"
     (root / "_SUCCESS").write_text(f"{times}\n2015-02-21-00-00-00")
     (destination / "_LATEST").write_text(root.name)
+    # One that is being written.
+    (destination / "2015-02-22-00-00-00" / "answer~testclient1").mkdir(parents=True)
+    return root
 
 
 def test_a_stash_of_emodb_is_read_without_a_list_of_tables(tmp_path: Path) -> None:
-    write_original(tmp_path)
+    root = write_original(tmp_path)
     stash = Stash.open(str(tmp_path))
-    assert stash.tables() == ["answer:client", "catalog:acme:"]
-    assert (stash.exists("catalog:acme:"), stash.exists("other")) == (True, False)
-    splits = stash.splits("answer:client")
-    assert len(splits) == 2
-    assert [row["~id"] for row in stash.split("answer:client", splits[0])] == ["a", "b"]
-    with stash.scan("answer:client") as found:
+    answers = "answer:testclient1"
+    assert stash.tables() == [answers, "catalog:testclient1:"]
+    assert (stash.exists("catalog:testclient1:"), stash.exists("other")) == (True, False)
+    with stash.scan(answers) as found:
         documents = list(found)
-    assert [row["~id"] for row in documents] == ["a", "b", "a", "b"]
-    assert documents[0] == {"n": 1.5, "~id": "a", "~table": "answer:client"}
-    for read in (lambda: stash.scan("answer:client").batches(), stash.describe_tables):
+    assert documents == [json.loads(line) for line in ANSWERS]
+    assert documents[0]["about"]["~id"] == "65bdfafd-a06c-5d5f-9098-757c1e0ec0e8"
+    assert b"".join(stash.scan(answers).lines()) == b"".join(ANSWERS).rstrip()
+    splits = stash.splits(answers)
+    sizes = [sum(1 for _ in stash.split(answers, split)) for split in splits]
+    assert sizes == [1, 2]
+    with stash.open_split(answers, splits[1]) as stored:
+        assert gzip.decompress(stored.read()) == b"".join(ANSWERS[1:]).rstrip()
+    assert sum(1 for _ in stash.locked().scan("catalog:testclient1:")) == 2
+    described = stash.describe_table(answers, count_rows=True)
+    assert (described.version, described.rows) == (None, 3)
+    assert [each.rows for each in described.files] == sizes
+    assert described.uri == (root / "answer~testclient1").as_uri()
+    assert stash.describe_table(answers).rows is None
+    for read in (lambda: stash.scan(answers).batches(), stash.describe_tables):
         with pytest.raises(InvalidRequestError, match="was made by EmoDB"):
             read()
     with pytest.raises(NotFoundError, match="no table 'answer'"):
         stash.scan("answer")
-    file = tmp_path / stash.lock() / "answer~client" / "notes.json.gz"
-    file.write_bytes(gzip.compress(b""))
+
+
+def test_files_of_other_programs_are_no_part_of_a_stash_of_emodb(tmp_path: Path) -> None:
+    root = write_original(tmp_path)
+    stash = Stash.open(str(tmp_path))
+    folder = root / "answer~testclient1"
+    for path in (folder / "notes.json.gz", folder / ".x.crc", root / "manifest.json.gz"):
+        path.write_bytes(b"not read")
+    assert len(stash.tables()) == 2
+    assert sum(1 for _ in stash.scan("answer:testclient1")) == 3
+    # Rows that cannot be read are not left out.
+    other = folder / "answer~testclient1-8d-bdd29a20d201740e-870.json.sz"
+    other.write_bytes(b"snappy")
+    with pytest.raises(DataError, match=r"answer~testclient1-8d.*\.sz' is not gzipped"):
+        stash.tables()
+    other.unlink()
+    # A stash of this product whose list of tables is missing has piece names of its own.
+    (folder / "answer~testclient1-00-0123abcd-0.json.gz").write_bytes(b"")
     with pytest.raises(DataError, match="no list of tables"):
         stash.tables()
 
