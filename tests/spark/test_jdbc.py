@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from sleeper.adapters.column_mapping import NO_MAPPING, ColumnMapping
 from sleeper.adapters.definition import DatabaseSource, Engine
 from sleeper.adapters.spark import jdbc
 from sleeper.adapters.spark.jdbc import StagedRows, check_database, stage_database
@@ -49,11 +50,16 @@ def schema_of(**types: Any) -> Schema:
 
 
 def stage(
-    spark: SparkSession, folder: Path, database: Database, source: DatabaseSource, schema: Schema
+    spark: SparkSession,
+    folder: Path,
+    database: Database,
+    source: DatabaseSource,
+    schema: Schema,
+    mapping: ColumnMapping = NO_MAPPING,
 ) -> tuple[StagedRows, Rows]:
     """Returns the result and the staged rows by id, and checks that nothing else is staged."""
     root = DataRoot(folder / "root")
-    staged = stage_database(spark, source, database.password, schema, root, "staged")
+    staged = stage_database(spark, source, database.password, schema, root, "staged", mapping)
     tables = [pq.read_table(root.url_of(file.path)) for file in staged.files]
     assert [table.num_rows for table in tables] == [file.rows for file in staged.files]
     listed = {each.path: each.bytes for each in root.list_objects("staged")}
@@ -102,6 +108,14 @@ def test_parts_have_each_row_once(spark: SparkSession, database: Database, tmp_p
         assert [row["id"] for row in rows] == list(range(300))
         assert len(staged.files) == files
         assert (staged.note is None) == isinstance(database, Postgres)
+    source = source_of(database, partition_column="part_of", partitions=3)
+    mapping = ColumnMapping({"part": "part_of"}, {"shop": "eu"})
+    schema = schema_of(part="LongType", shop="StringType")
+    _, rows = stage(spark, tmp_path, database, source, schema, mapping)
+    expected = [None if i % 7 == 0 else i % 50 - 10 for i in range(300)]
+    assert [(row["id"], row["part"], row["shop"]) for row in rows] == [
+        (i, part, "eu") for i, part in enumerate(expected)
+    ]
 
 
 def test_an_empty_query_has_no_files(

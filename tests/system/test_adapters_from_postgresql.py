@@ -116,7 +116,8 @@ INSERT INTO orders VALUES (1, 2, 4.50, 12345678901234567, 0.1, 0.1, true, '\\x00
 """
 FIELDS: dict[str, tuple[Any, Any]] = {
     "id": ("LongType", 1),
-    "Two Words": ("IntType", 2),
+    "two_words": ("IntType", 2),
+    "shop": ("StringType", "eu"),
     "big": ({"DecimalType": {"precision": 12, "scale": 2}}, Decimal("4.50")),
     "whole": ("LongType", 12345678901234567),
     "ratio": ("FloatType", pytest.approx(0.1)),
@@ -151,7 +152,8 @@ def test_every_type_arrives_without_a_change(instance: Instance, database: Postg
         if name != "id"
     ]
     create_table(instance, "typed", json.dumps({**SCHEMA, "valueFields": values}))
-    create(instance, database, "typed")
+    columns, constants = {"two_words": "Two Words"}, {"shop": "eu"}
+    create(instance, database, "typed", columns=columns, constants=constants)
     run_adapter(instance, "orders")
     with open_query(instance, "typed", Query()) as result:
         (row,) = result.read_all().to_pylist()

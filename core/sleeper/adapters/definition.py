@@ -2,14 +2,16 @@
 
 {"name": "orders", "source": {"type": "database", "url": "postgresql://shop.example/shop",
  "table": "public.orders", "user": "reader", "password": "env:SHOP_PASSWORD"},
- "sink": {"table": "orders"}}
+ "sink": {"table": "orders"}, "columns": {"id": "order_id"}, "constants": {"shop": "eu"}}
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Any
 
+from sleeper.adapters.column_mapping import ColumnMapping
 from sleeper.databases.url import DatabaseKind, parse_database_url
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind
@@ -257,15 +259,22 @@ def _to_source(raw: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A named pair of a source and a sink, which may run on a schedule."""
+    """A named pair of a source and a sink, which may run on a schedule.
+
+    `columns` has the source's column of each field of the sink that is not read from the column of
+    its own name, and `constants` the text of each field that is not read.
+    """
 
     name: str
     source: Annotated[Source, Conversion(_to_source, _source_to_json)]
     sink: Annotated[TableSink, Conversion(_SINK.decode, _SINK.to_json)]
     schedule: Annotated[Schedule | None, _OPTIONAL] = None
+    columns: Annotated[Mapping[str, str] | None, _OPTIONAL] = None
+    constants: Annotated[Mapping[str, str] | None, _OPTIONAL] = None
 
     def __post_init__(self) -> None:
         check_adapter_name(self.name)
+        ColumnMapping(self.columns or {}, self.constants or {})
         if isinstance(self.source, TableSource) and self.source.table == self.sink.table:
             raise InvalidRequestError(
                 f"adapter {self.name!r}: table {self.sink.table!r} is both source and sink "
@@ -277,6 +286,11 @@ class Adapter:
         """Whether Spark reads the source."""
         source = self.source
         return isinstance(source, DatabaseSource) and source.chosen_engine is Engine.SPARK
+
+    @property
+    def mapping(self) -> ColumnMapping:
+        """The fields of the sink by the columns of the source."""
+        return ColumnMapping(self.columns or {}, self.constants or {})
 
     @property
     def job_prefix(self) -> str:

@@ -33,6 +33,10 @@ class InstanceAdapters:
         connection. `spark` reads `partitions` parts in parallel, divided by values of
         `partition_column` from `lower` to `upper`. `timeout` limits the query, such as `30m`.
 
+        `columns` has the source's column of each field that is not read from the column of its own
+        name, and `constants` the value of each field that is not read, as text of CSV. The other
+        columns of the source are ignored then.
+
         `replace` gives an existing adapter another source and sink. The source is opened to check
         that it fits the table, unless `check` is false.
 

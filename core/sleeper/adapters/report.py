@@ -69,7 +69,7 @@ _RUN_COLUMNS = (
     Column("source", "Source", value=lambda job: job.run.source),
     Column("reason", "Reason"),
 )
-_DEFINITION = ("name", "source", "sink", "schedule")
+_DEFINITION = ("name", "source", "sink", "schedule", "columns", "constants")
 
 
 def list_adapters(instance: Instance) -> Listing:

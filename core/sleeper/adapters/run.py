@@ -13,6 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from sleeper.adapters.column_mapping import ColumnMapping
 from sleeper.adapters.definition import (
     ADAPTER_RUN,
     Adapter,
@@ -22,6 +23,7 @@ from sleeper.adapters.definition import (
     Source,
     TableSource,
 )
+from sleeper.adapters.mapped_rows import map_rows, read_mapped_files
 from sleeper.adapters.message import check_run_id
 from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import read_database
@@ -29,7 +31,13 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import pinned_table
 from sleeper.datafiles.sources.files import find_source_files
 from sleeper.errors import InvalidRequestError
-from sleeper.ingest.run import IngestProgress, IngestResult, ingest_checked, ingest_files
+from sleeper.ingest.run import (
+    IngestProgress,
+    IngestResult,
+    IngestTable,
+    ingest_checked,
+    ingest_files,
+)
 from sleeper.ingest.service import describe_rows_job, ingest_table, trace_ingest
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import new_run_id
@@ -53,6 +61,7 @@ class SparkDatabases(Protocol):
         password: str | None,
         job_id: str,
         request: str,
+        mapping: ColumnMapping,
     ) -> "SparkLoad":
         """Commits all rows of the source as the job. The load begins before its first row."""
 
@@ -164,36 +173,52 @@ class _Run:
             case FilesSource():
                 find = partial(find_files, self.instance, source)
                 target = ingest_table(table)
+                if not self.adapter.mapping.is_empty:
+                    return self._result(self._ingest(table, self._mapped_files(target, find)))
                 return self._result(
                     ingest_files(target, self.job_id, find, self._request, progress=self.progress)
                 )
             case DatabaseSource():
                 return self._load_database(table, source)
 
+    def _mapped_files(
+        self, target: IngestTable, find: Callable[[], list[SourceFile]]
+    ) -> Generator[pa.RecordBatch]:
+        yield from read_mapped_files(target, find(), self.adapter.mapping)
+
     def _load_table(self, table: OpenTable, source: TableSource) -> AdapterRun:
         described: list[str] = []
-        owner, schema = f"adapter {self.adapter.name}", ingest_table(table).source_schema
+        owner, mapping = f"adapter {self.adapter.name}", self.adapter.mapping
+        sink = ingest_table(table).source_schema
+        schema = mapping.source_schema(sink)
 
         def read() -> Generator[pa.RecordBatch]:
             # Opened when the load has begun: a load that begins later reads a later version.
             with pinned_table(self.instance, source, schema, owner) as pinned:
                 described.append(pinned.source)
-                yield from pinned.batches
+                yield from map_rows(mapping, pinned.batches, sink)
 
         return self._result(self._ingest(table, read()), *described)
 
     def _load_database(self, table: OpenTable, source: DatabaseSource) -> AdapterRun:
         password = read_password(self.instance, source)
         if source.chosen_engine is Engine.ADBC:
-            rows = read_database(source, password, ingest_table(table).source_schema)
-            return self._result(self._ingest(table, rows))
+            return self._result(self._ingest(table, self._database_rows(table, source, password)))
         if self.spark is None:
             raise InvalidRequestError(
                 f"adapter {self.adapter.name!r} reads its database with Spark, which this process "
                 "does not start"
             )
-        loaded = self.spark().load(table, source, password, self.job_id, self._request)
+        mapping = self.adapter.mapping
+        loaded = self.spark().load(table, source, password, self.job_id, self._request, mapping)
         return replace(self._result(loaded.result), note=loaded.note)
+
+    def _database_rows(
+        self, table: OpenTable, source: DatabaseSource, password: str | None
+    ) -> Generator[pa.RecordBatch]:
+        sink, mapping = ingest_table(table).source_schema, self.adapter.mapping
+        with closing(read_database(source, password, mapping.source_schema(sink))) as rows:
+            yield from map_rows(mapping, rows, sink)
 
     def _ingest(self, table: OpenTable, rows: Generator[pa.RecordBatch]) -> IngestResult:
         with closing(rows) as batches:

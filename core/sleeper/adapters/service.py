@@ -1,5 +1,6 @@
 """Creates adapters, after the checks that can be made before their first run."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sleeper.adapters.definition import (
@@ -11,6 +12,7 @@ from sleeper.adapters.definition import (
     TableSource,
     check_adapter_name,
 )
+from sleeper.adapters.mapped_rows import make_checker, parse_constants, read_file
 from sleeper.adapters.message import check_workers
 from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import check_database
@@ -22,7 +24,6 @@ from sleeper.databases.tls import check_tls
 from sleeper.databases.url import parse_database_url
 from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
 from sleeper.datafiles.sources.parquet import open_parquet
-from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import ConflictError, NotFoundError
 from sleeper.ingest.service import find_source_schema
 from sleeper.instance import Instance
@@ -46,7 +47,13 @@ def create_adapter(instance: Instance, new: NewAdapter, spark: OpenSpark | None 
         raise ConflictError(
             f"adapter {new.name!r} already exists (replace it, or choose another name)"
         )
-    adapter = Adapter(new.name, parse_source(instance, new), TableSink(new.sink))
+    adapter = Adapter(
+        new.name,
+        parse_source(instance, new),
+        TableSink(new.sink),
+        columns=new.columns or None,
+        constants=new.constants or None,
+    )
     if earlier is not None and earlier.schedule is not None:
         check_workers(instance, adapter)
     check_adapter(instance, adapter, new.check, spark)
@@ -74,8 +81,9 @@ def check_adapter(
     that needs Spark is opened only with `spark`.
     """
     table = instance.table(adapter.sink.table)
-    schema = find_source_schema(table)
-    source = adapter.source
+    sink, source = find_source_schema(table), adapter.source
+    schema = adapter.mapping.source_schema(sink)
+    parse_constants(adapter.mapping, sink)
     if isinstance(source, DatabaseSource):
         if adapter.needs_spark:
             refuse_enrichment(table, "a load by Spark")
@@ -87,7 +95,13 @@ def check_adapter(
         check_table(instance, source, schema)
     elif reads_source and isinstance(source, FilesSource):
         refuses_extra = table.properties().get(EXTRA_COLUMNS_REFUSED)
-        _check_files(instance, source, schema, refuses_extra)
+
+        def make(path: SourceFile) -> RowChecker:
+            if not adapter.mapping.is_empty:
+                return make_checker(path, adapter.mapping, sink)
+            return RowChecker(schema, str(path), None, refuses_extra_columns=refuses_extra)
+
+        _check_files(instance, source, make)
 
 
 def _check_database(
@@ -100,18 +114,11 @@ def _check_database(
 
 
 def _check_files(
-    instance: Instance, source: FilesSource, schema: Schema, refuses_extra: bool
+    instance: Instance, source: FilesSource, make: Callable[[SourceFile], RowChecker]
 ) -> None:
     """Opens the first files, and reads the first rows of text."""
     for path in find_files(instance, source)[:_OPENED_FILES_MAX]:
-        _check_file(path, RowChecker(schema, str(path), None, refuses_extra_columns=refuses_extra))
-
-
-def _check_file(path: SourceFile, checker: RowChecker) -> None:
-    match source_format(path):
-        case SourceFormat.PARQUET:
-            open_parquet(path, checker)
-        case SourceFormat.CSV:
-            next(read_csv(path, checker), None)
-        case SourceFormat.JSON_LINES:
-            next(read_json_lines(path, checker), None)
+        if source_format(path) is SourceFormat.PARQUET:
+            open_parquet(path, make(path))
+        else:
+            next(read_file(path, make(path)), None)

@@ -5,7 +5,7 @@ path, a pattern such as `data/*.csv`, or `s3://bucket/key`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,6 +61,23 @@ class NewAdapter(DatabaseOptions, _NamedPair):
     timeout: Annotated[
         str | None,
         Option("Database: time limit of the query, such as 30m. Default: none.", "DURATION"),
+    ] = None
+    columns: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Field of the sink and the column of the source that it is read from. Repeatable. "
+            "Default: the column of the same name.",
+            "FIELD=COLUMN",
+            "--column",
+        ),
+    ] = None
+    constants: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Field of the sink and its value in all rows, in place of a column. Repeatable.",
+            "FIELD=VALUE",
+            "--constant",
+        ),
     ] = None
     replace: Annotated[bool, Option("Replace the source and sink of an existing adapter.")] = False
     check: Annotated[bool, Option("Do not open the source, for example because it is down.")] = True

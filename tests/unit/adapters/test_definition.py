@@ -1,6 +1,7 @@
 """Definitions: their validation, JSON and store."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ SOURCES: list[Source] = [
 def test_a_definition_reads_back_as_it_was_written(source: Source) -> None:
     adapter = Adapter("nightly-orders", source, SINK, Schedule("1h", 1_000))
     assert ADAPTERS.parse(ADAPTERS.format(adapter), "definition") == adapter
+    mapped = replace(adapter, columns={"id": "order_id"}, constants={"shop": "eu"})
+    assert ADAPTERS.parse(ADAPTERS.format(mapped), "definition") == mapped
+    assert '"columns":{"id":"order_id"}' in ADAPTERS.format(mapped).replace(": ", ":")
 
 
 def test_json_names_the_type_and_leaves_out_what_was_not_given() -> None:
@@ -68,6 +72,9 @@ def test_json_names_the_type_and_leaves_out_what_was_not_given() -> None:
         ({"sink": {"table": "a/b"}}, "table name 'a/b' has '/'"),
         ({"sink": {"tables": "a"}}, "unknown member 'tables'"),
         ({"name": "a/b"}, "adapter name 'a/b' is invalid"),
+        ({"columns": ["a"]}, '"columns" is'),
+        ({"columns": {"a": ""}}, "mapping of columns: a name is empty"),
+        ({"columns": {"a": "b"}, "constants": {"a": "1"}}, "'a' has a column and a constant"),
         ({"source": {"type": "table", "table": "orders"}}, "is both source and sink"),
     ],
 )

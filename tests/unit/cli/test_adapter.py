@@ -39,6 +39,13 @@ def test_an_adapter_is_created_run_shown_and_deleted(sleeper: Sleeper, here: Pat
     assert (run["run"], run["version"], run["source"]) == ("one", 3, str(here / "a.csv"))
     text = sleeper("adapter", "show", "nightly", "--limit", "0").stdout
     assert f"  source.paths: {here / 'a.csv'}\n" in text
+    mapped = ("--column", "people=year", "--column", "year=people", "--constant", "city=Oslo")
+    options = ("--source", here / "a.csv", "--sink", "copy", *mapped)
+    refused = sleeper("adapter", "create", "mapped", *options)
+    assert "error: all row keys are constants: city" in refused.stderr
+    assert sleeper("adapter", "create", "mapped", *options[:-2]).status == 0
+    text = sleeper("adapter", "show", "mapped").stdout
+    assert "  columns.people: year\n  columns.year: people\n" in text
     assert sleeper("adapter", "delete", "nightly").stderr == "deleted adapter nightly\n"
     gone = sleeper("adapter", "run", "nightly")
     assert (gone.status, gone.stderr) == (1, "error: adapter 'nightly' does not exist\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from sleeper.adapters.column_mapping import ColumnMapping
 from sleeper.adapters.definition import DatabaseSource
 from sleeper.adapters.run import OpenSpark, SparkLoad
 from sleeper.adapters.spark.jdbc import StagedRows, check_database, stage_database
@@ -54,6 +55,7 @@ class SparkDatabaseReader:
         password: str | None,
         job_id: str,
         request: str,
+        mapping: ColumnMapping,
     ) -> SparkLoad:
         """Implements the port."""
         target = bulk_import_table(table)
@@ -63,7 +65,7 @@ class SparkDatabaseReader:
         def stage() -> Sequence[SourceFile]:
             session = self.open_session()
             rows = stage_database(
-                session, source, password, target.schema, staging.root, staging.folder
+                session, source, password, target.schema, staging.root, staging.folder, mapping
             )
             staged.append(rows)
             return [staging.file(each.path) for each in rows.files]

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from sleeper.adapters.column_mapping import NO_MAPPING, ColumnMapping
 from sleeper.adapters.database_rows import fit_rows
 from sleeper.adapters.definition import DatabaseSource
+from sleeper.adapters.mapped_rows import map_rows
 from sleeper.adapters.sql_parts import plan_parts
 from sleeper.databases.columns import (
     PART_COLUMN,
@@ -58,6 +60,19 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedTable:
+    """The schema of staged files, and the mapping of the database's columns."""
+
+    schema: Schema
+    mapping: ColumnMapping
+
+    @property
+    def source_schema(self) -> Schema:
+        """The schema of the rows that are read."""
+        return self.mapping.source_schema(self.schema)
+
+
+@dataclass(frozen=True, slots=True)
 class StagedRows:
     """The staged files of one read, without empty ones. `note` is a caveat for users."""
 
@@ -94,6 +109,7 @@ def stage_database(
     schema: Schema,
     root: DataRoot,
     folder: str,
+    mapping: ColumnMapping = NO_MAPPING,
 ) -> StagedRows:
     """Writes all rows of the source as Parquet files of the table's Arrow schema below a folder.
 
@@ -104,14 +120,15 @@ def stage_database(
     own = session.newSession()
     own.conf.set(_BATCH_SETTING, str(min(source.fetch_rows or _FETCH_ROWS, _FETCH_ROWS)))
     own.conf.set(_BATCH_BYTES_SETTING, str(_ROW_GROUP_BYTES))
-    database = _open(own, source, password)
+    database, target = _open(own, source, password), StagedTable(schema, mapping)
+    schema = target.source_schema
     with ExitStack() as stack:
         connection = stack.enter_context(database.connection())
         snapshot = _begin(connection, has_parts=source.partition_column is not None)
         columns = _find_columns(connection, source, schema)
         parts = _plan(connection, source, columns, session.sparkContext.defaultParallelism)
         rows = _read(database, source, columns, schema, parts, snapshot)
-        write = _writer(schema, root, folder, database.where)
+        write = _writer(target, root, folder, database.where)
         with _snapshot_errors(connection, snapshot), database.errors():
             texts = rows.mapInArrow(write, "text string").collect()
     files = [StagedFile(**json.loads(row[0])) for row in texts]
@@ -243,20 +260,24 @@ def _read(
 
 
 def _writer(
-    schema: Schema, root: DataRoot, folder: str, where: str
+    target: StagedTable, root: DataRoot, folder: str, where: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns a function for `mapInArrow` that writes a file and yields a description of it."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with mark_errors():
-            texts = [json.dumps(each) for each in _write_part(batches, schema, root, folder, where)]
+            texts = [json.dumps(each) for each in _write_part(batches, target, root, folder, where)]
             yield pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())})
 
     return write
 
 
 def _write_part(
-    batches: Iterator[pa.RecordBatch], schema: Schema, root: DataRoot, folder: str, where: str
+    batches: Iterator[pa.RecordBatch],
+    target: StagedTable,
+    root: DataRoot,
+    folder: str,
+    where: str,
 ) -> Iterator[dict[str, object]]:
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
@@ -265,8 +286,9 @@ def _write_part(
     path = f"{folder}/{uuid.uuid4().hex}.parquet"
     rows = 0
     with root.sink(path) as sink:
-        with pq.ParquetWriter(sink, arrow_schema(schema)) as writer:
-            for group in _row_groups(_fitted(first, filled, schema, where)):
+        with pq.ParquetWriter(sink, arrow_schema(target.schema)) as writer:
+            fitted = _fitted(first, filled, target.source_schema, where)
+            for group in _row_groups(map_rows(target.mapping, fitted, target.schema)):
                 rows += group.num_rows
                 writer.write_table(group)
         size_bytes = sink.tell()

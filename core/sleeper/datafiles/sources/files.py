@@ -165,7 +165,8 @@ class RowChecker:
 
     `row` is the number of the file's next row, from 1. `where` adds a place to messages, such as
     the row group. Unknown columns of a Parquet file are ignored unless `refuses_extra_columns`
-    is true. `ignores_extra_columns` ignores those of text files, too. Lines of text longer than
+    is true. `ignores_extra_columns` ignores those of text files, too. A file of columns must have
+    those that are `required`, also if their fields are nullable. Lines of text longer than
     `line_bytes_max` are refused. With `operations`, the schema becomes that of the source, and
     batches have a column of tombstones. With an `enrichment`, the source may lack its fields.
     `threads` parse a text file. `options` say how the file is read. `budget` limits the memory of
@@ -180,6 +181,7 @@ class RowChecker:
     refuses_extra_columns: bool = False
     line_bytes_max: int = LINE_BYTES_MAX
     ignores_extra_columns: bool = False
+    required: frozenset[str] = frozenset()
     operations: Operations | None = None
     enrichment: RowEnrichment | None = None
     threads: int = 1
@@ -207,7 +209,7 @@ class RowChecker:
         """
         names = list(columns)
         expected = [f.name for f in self.schema.fields]
-        optional = self.schema.added_names | self._nullable
+        optional = (self.schema.added_names | self._nullable) - self.required
         doubled = {n for n in names if names.count(n) > 1}
         faults = [
             ("missing", [n for n in expected if n not in names and n not in optional]),
