@@ -111,6 +111,8 @@ def test_a_transaction_replaces_the_rows_that_it_deletes(table: sleeper.Table) -
     with table.transaction() as transaction:
         transaction.ingest(rows(a=2))
         transaction.delete(keys=[["a"]])
+        # Reads do not see the changes of the transaction.
+        assert [row["n"] for row in transaction.query().to_pylist()] == [1]
     assert content(table) == {"a": 2}
 
 
