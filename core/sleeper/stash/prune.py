@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
 from sleeper.clock import parse_duration
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.stash.destination import StashDestination, StashRoot, open_to_read, parse_destination
 from sleeper.stash.finish import fail_stash
@@ -70,8 +70,8 @@ def prune_stashes(
     Complete ones are deleted if their replacement was completed before then. The one that was
     completed last and the one that `_LATEST` names stay. Incomplete ones are deleted if they were
     started and written to before then, and at least a day ago, and this instance does not make
-    them. One whose `_SUCCESS` is damaged stays, and so do all other files. NotFoundError if the
-    destination is a folder that does not exist.
+    them. One whose `_SUCCESS` is damaged stays, and so do those that EmoDB made, and all other
+    files. NotFoundError if the destination is a folder that does not exist.
     """
     opened = open_to_read(destination, instance.storage.root)
     records = _Records(instance, destination_digest(parse_destination(destination)))
@@ -90,7 +90,7 @@ def prune_stashes(
     )
     pruned = []
     for root, since_ms in sorted(old, key=lambda each: each[0].name):
-        if root.name in kept:
+        if root.name in kept or _is_of_emodb(opened, root):
             continue
         if not is_dry_run:
             records.forget(root.name)
@@ -171,6 +171,19 @@ def _abandoned_before(
             since_ms = max(chain([root_time_ms(root.name)], written))
             if since_ms < time_ms:
                 yield root, since_ms
+
+
+def _is_of_emodb(opened: StashDestination, root: StashRoot) -> bool:
+    """Returns whether EmoDB made a complete stash, which would lose its `_SUCCESS`."""
+    if root.success is None:
+        return False
+    try:
+        opened.root.read(f"{root.name}/{TABLES}")
+    except NotFoundError:
+        with suppress(DataError):  # EmoDB made it, and compressed it by another codec
+            return bool(opened.emo_tables(root.name))
+        return True
+    return False
 
 
 def _delete(

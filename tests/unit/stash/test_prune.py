@@ -199,6 +199,19 @@ def record_names(instance: Instance, place: Path) -> list[str]:
     return [each.name for each in records.at(destination_digest(str(place)))]
 
 
+@pytest.mark.parametrize("suffix", ["gz", "sz"])
+def test_a_stash_of_emodb_is_kept_whole(instance: Instance, place: Path, suffix: str) -> None:
+    old = place / root_name(START_MS)
+    (old / "a~b").mkdir(parents=True)
+    (old / "a~b" / f"a~b-0d-bdd29a20d201740e-1294.json.{suffix}").write_bytes(b"rows")
+    (old / "_SUCCESS").write_bytes(Success(START_MS, START_MS + 1, "emo").to_bytes())
+    ours = add_stash(place, 1)
+    newest = add_stash(place, 2)
+    assert prune(instance, place) == [ours]
+    assert names(place) == [old.name, newest]
+    assert len([path for path in old.rglob("*") if path.is_file()]) == 2
+
+
 def test_a_stash_that_is_made_is_kept_and_one_whose_process_died_is_failed(
     instance: Instance, place: Path
 ) -> None:
