@@ -46,7 +46,9 @@ _GENERAL = {
     "query": _Source("query", "query", "Print rows of a table by key, range or region."),
     "sql": _Source("query", "sql", "Run an SQL query and print its rows."),
     "run": _Source("run", "run", "Run the background work of a local instance."),
-    "report": _Source("report", "report", "Report on tables, files, jobs, tasks and queues."),
+    "report": _Source(
+        "report", "report", "Report on tables, files, jobs, tasks, queues and costs."
+    ),
     "status": _Source(
         "report", "status", "Show everything that is overdue, failing, lagging or dead."
     ),
