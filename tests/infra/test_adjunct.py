@@ -180,7 +180,8 @@ def test_late_and_failing_stores_raise_alarms(
 ) -> None:
     late = platforms.find_named(ALARM, "AlarmName", "sleeper-example-adjunct-late")
     assert (late["MetricName"], late["Threshold"]) == (AdjunctMetric.AGE_SECONDS.value, 1800)
-    assert late["TreatMissingData"] == "breaching"
+    assert late["TreatMissingData"] == "missing"
+    assert late["InsufficientDataActions"] == late["AlarmActions"]
     failing = platforms.find_named(ALARM, "AlarmName", "sleeper-example-adjunct-problems")
     assert failing["MetricName"] == AdjunctMetric.PROBLEMS.value
     for alarm in (late, failing):

@@ -162,7 +162,8 @@ def test_hours_without_a_stash_raise_an_alarm_if_chosen(with_dashboard: Synthesi
     assert (alarm["MetricName"], alarm["Statistic"]) == (StashMetric.COMPLETED.value, "Sum")
     assert (alarm["Period"], alarm["EvaluationPeriods"]) == (3600, 26)
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
-    assert alarm["TreatMissingData"] == "breaching"
+    assert alarm["TreatMissingData"] == "missing"
+    assert alarm["InsufficientDataActions"] == alarm["AlarmActions"]
 
 
 def test_an_instance_makes_no_stashes_by_default(example: Synthesis) -> None:

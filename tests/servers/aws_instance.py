@@ -12,6 +12,7 @@ import boto3
 
 from sleeper.jobs.queue import QueueSettings
 from sleeper.properties.deployed import (
+    BILLED_PARTS,
     CONFIG_BUCKET,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
@@ -107,6 +108,7 @@ def aws_instance(
         INGEST_SOURCE_BUCKETS.name: source,
         SCHEDULE_RULES.name: ",".join(_make_rules(servers.others, prefix)),
         SCHEDULE_ALARMS.name: _make_alarm(servers.others, prefix),
+        BILLED_PARTS.name: "function:collect-garbage:512,task:ingest:2048:4096,alarms:1",
         **servers.dynamo.make_tables().names,
         **_make_queues(servers.others, prefix, settings or QueueSettings()),
         "sleeper.engine.threads": "1",
