@@ -95,9 +95,9 @@ BUGS = (
         "success-before-the-last-file",
         "a stash is complete when all its files are",
         Mutation(
-            "sleeper.stash.run:_copy",
-            "deque(threads.map(partial(writer.write, version), unfinished), maxlen=0)",
-            "threads.map(partial(writer.write, version), unfinished)",
+            "sleeper.stash.run:tasks_in_threads",
+            "deque(threads.map(partial(writer.write, version), numbers), maxlen=0)",
+            "threads.map(partial(writer.write, version), numbers)",
         ),
         (rules.STASH,),
         focus=("run_stash", "ingest_from_memory"),

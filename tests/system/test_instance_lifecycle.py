@@ -252,7 +252,12 @@ def test_instances_of_a_release_are_upgraded_and_one_is_destroyed_and_adopted(
     check_destruction(lives, instances[DESTROYED], templates)
     step("adopted")
     recorded = read_recorded([recorded_calls / f"{request.node.name}.jsonl"])
-    refused = {name: role.refused for name, role in recorded.items() if role.refused}
+    # The watch may count queues while their part is removed.
+    refused = {
+        name: role.refused
+        for name, role in recorded.items()
+        if role.refused and name != "Watch/WatchRole"
+    }
     used = {name for name, role in recorded.items() if role.used}
     assert (refused, used >= ROLES) == ({}, True)
     assert find_refusals(tmp_path / "emulator") == []

@@ -17,15 +17,20 @@ _WRITES = {LocalHolds: ("put", "extend", "delete"), StateStore: ("_commit", "sta
 
 
 @pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts commits, and writes of holds."""
+def writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counter[str]:
+    """Counts commits, and writes of holds of this test's instance.
+
+    Instances of other tests may renew their floors meanwhile.
+    """
     counts: Counter[str] = Counter()
 
     def count(kind: type, name: str) -> None:
         write = getattr(kind, name)
 
         def counted(*arguments: Any, **named: Any) -> Any:
-            counts[f"{kind.__name__}.{name}"] += 1
+            holds = arguments[0]
+            if kind is StateStore or holds.database.path.is_relative_to(tmp_path):
+                counts[f"{kind.__name__}.{name}"] += 1
             return write(*arguments, **named)
 
         monkeypatch.setattr(kind, name, counted)
