@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
-from sleeper.export_queue.definition import ExportQueue, parse_definition
+from sleeper.export_queue.definition import ExportQueue, ExportSource, parse_definition
 from sleeper.export_queue.store import Position, RegisteredQueue, open_export_store
 from sleeper.export_queue.table_queries import StoredQueue, find_uncaptured, queues_in
-from sleeper.export_queue.version_hold import find_holds
+from sleeper.export_queue.version_hold import QueueHold, find_holds
 from sleeper.instance import Instance, OpenTable
 from sleeper.query.hold import release_hold
 from sleeper.statestore.reading.table_state import TableState
@@ -102,6 +102,23 @@ def find_stored(registered: RegisteredQueue, table: TableRef, state: TableState)
     return stored
 
 
+def begin_queue(
+    table: OpenTable, registered: RegisteredQueue, stored: StoredQueue, start: Position
+) -> None:
+    """Begins a registered queue at a position. Does nothing if it has begun.
+
+    The queue compares the keys of a snapshot table's next version with those that the table has at
+    the start, so it holds that version from now on: it may expire before the first capture.
+    """
+    if registered.generation:
+        return
+    if ExportSource(stored.source) is ExportSource.SNAPSHOT:
+        number = max(start.number, stored.generation)
+        QueueHold(table, stored.name).keep(number)
+    store = open_export_store(table.instance)
+    store.begin(stored.name, stored.generation, start)
+
+
 def finish_deletion(instance: Instance, queue: RegisteredQueue) -> bool:
     """Removes what is left of a queue that its table does not have. False if the table has it.
 
@@ -137,7 +154,8 @@ def restore_queues(instance: Instance, table: TableRef) -> None:
 
     ConflictError if the instance has other queues of these names.
     """
-    with OpenTable(instance, table).state.reading() as state:
+    opened = OpenTable(instance, table)
+    with opened.state.reading() as state:
         queues = queues_in(state).all()
     store = open_export_store(instance)
     for queue in queues:
@@ -152,7 +170,7 @@ def restore_queues(instance: Instance, table: TableRef) -> None:
                 f"{instance.where} (expected none: delete it, and restore again)"
             )
         store.pause(queue.name, True)
-        store.begin(queue.name, queue.generation, start)
+        begin_queue(opened, present, queue, start)
 
 
 def check_deletion(table: OpenTable) -> None:

@@ -23,7 +23,7 @@ from sleeper.export_queue.parsing import (
     define_queue,
     replace_queue,
 )
-from sleeper.export_queue.registration import finish_deletion
+from sleeper.export_queue.registration import begin_queue, finish_deletion
 from sleeper.export_queue.store import Position, open_export_store
 from sleeper.export_queue.table_queries import StoredQueue, queues_in
 from sleeper.export_queue.transactions import (
@@ -133,7 +133,7 @@ def _commit(
 ) -> None:
     store, name = open_export_store(instance), queue.name
     table.check_active()
-    store.register(name, table.ref.id)
+    registered = store.register(name, table.ref.id)
     text = EXPORT_QUEUES.format(queue)
     try:
         if present is None:
@@ -144,7 +144,7 @@ def _commit(
         raise ConflictError(f"export queue {name!r} was changed meanwhile: {error}") from error
     with table.state.reading() as state:
         stored = queues_in(state).find(name)
-    store.begin(name, stored.generation, _find_start(table, queue, stored))
+    begin_queue(table, registered, stored, _find_start(table, queue, stored))
 
 
 def _find_start(table: OpenTable, queue: ExportQueue, stored: StoredQueue) -> Position:

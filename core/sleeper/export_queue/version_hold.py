@@ -1,6 +1,7 @@
 """Holds on the version of a snapshot table whose rows a queue exported last.
 
-Its keys are compared with those of the next version, so it must stay readable until then.
+Its keys are compared with those of the next version, so it must stay readable until then. A queue
+that has exported nothing holds the version that the table had when the queue began.
 """
 
 from sleeper.errors import StateMovedOnError
@@ -15,7 +16,7 @@ _HOLD_SECONDS = 365 * 86_400
 class QueueHold:
     """The holds of one queue, which has none on tables of another kind.
 
-    They are renewed when it captures, and expire a year after that.
+    They begin with the queue, are renewed when it captures, and expire a year after that.
     """
 
     def __init__(self, table: OpenTable, queue: str) -> None:

@@ -236,6 +236,21 @@ def test_export_queues_are_restored_paused_at_the_version(
         assert copy.drain().exports == 2
 
 
+def test_a_restored_queue_of_a_snapshot_table_holds_the_restored_version(
+    instance: Instance, place: Path, tmp_path: Path
+) -> None:
+    table = instance.create_table("versions", SCHEMA, {"sleeper.table.type": "snapshot"})
+    table.ingest(rows_of(1))
+    instance.create_export_queue("out", "versions", on="snapshot", keys="k", exporter="null:")
+    instance.backup(place)
+    restored(place, tmp_path / "new")
+    with sleeper.open_instance(tmp_path / "new") as new:
+        new.table("versions").ingest(rows_of(2))
+        assert new.table("versions").expire_snapshots() == []
+        new.export_queue("out").resume()
+        assert new.export_queue("out").drain().exports == 2
+
+
 def test_a_queue_of_the_same_name_prevents_a_restore(
     instance: Instance, place: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from sleeper.export_queue.capture import CaptureReport, capture_exports
 from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.definition import EXPORT_QUEUES, ExportSource
 from sleeper.export_queue.local.store import LocalExportStore
+from sleeper.export_queue.registration import find_queue
 from sleeper.export_queue.rows import decode_rows
 from sleeper.export_queue.store import Position, open_export_store
 from sleeper.export_queue.transactions import CreateExportQueue
@@ -402,6 +403,28 @@ def test_each_version_of_a_snapshot_table_replaces_the_keys_of_the_last_one(
         assert opened.snapshots.find_version(hold.version) == table.snapshot_versions()[0].number
     release_all(state)
     assert state.holds.all() == []
+
+
+@pytest.mark.parametrize("existing_rows", [False, True])
+def test_the_version_at_a_queues_creation_is_kept_until_the_first_capture(
+    instance: sleeper.Instance, clock: FakeClock, existing_rows: bool
+) -> None:
+    properties = {"sleeper.table.type": "snapshot", "sleeper.table.gc.delay.minutes": "0"}
+    table = instance.create_table("rows", KEY_AND_VALUE, properties)
+    created = ingest(table, k1="a", k2="b") + 1
+    instance.create_export_queue(
+        "q", "rows", "snapshot", "key", "value", exporter="null:", existing_rows=existing_rows
+    )
+    newest = ingest(table, k2="B", k3="c")
+    clock.pass_minutes(1)
+    table.expire_snapshots()
+    clock.pass_minutes(1)
+    collect_table(instance._ports, "rows")
+    receiver = Receiver(instance._ports, find_queue(instance._ports, "q").definition)
+    assert receiver.take().problem is None
+    former = {(created, (1,), ("a",)), (created, (2,), ("b",))} if existing_rows else set()
+    changed = {(newest, (1,), None), (newest, (2,), ("B",)), (newest, (3,), ("c",))}
+    assert set(receiver.exports) == former | changed
 
 
 def release_all(store: StateStore) -> None:
