@@ -35,6 +35,8 @@ class QueueHold:
                 return False
             if not state.snapshots.find_version(number):
                 return True
+            if not any(each.contains(number) for each in state.snapshots.versions()):
+                return False
         try:
             take_shared_hold(store, number, _HOLD_SECONDS, clock, self._owner)
         except StateMovedOnError:
@@ -57,16 +59,19 @@ class QueueHold:
         raise StateMovedOnError(f"the version of transaction {position} has expired")
 
     def release_before(self, position: int) -> None:
-        """Releases versions before that of the position, and holds that were renewed since."""
+        """Releases versions before the last that is held at the position, and renewed holds.
+
+        The version of the position may have expired before it was exported. The receiver then has
+        the rows of an earlier one, which stays held.
+        """
         if not self.is_needed:
             return
-        held = self._owned()
+        held = [hold for hold in self._owned() if hold.version <= position]
         with self._table.state.reading() as state:
-            current = state.snapshots.find_version(position)
-        of_current = [h for h in held if current <= h.version <= position]
-        kept = max(of_current, key=lambda hold: hold.expiry_ms, default=None)
+            last = state.snapshots.find_version(max((h.version for h in held), default=0))
+        kept = max((h for h in held if h.version >= last), key=lambda h: h.expiry_ms, default=None)
         for hold in held:
-            if hold.version <= position and hold is not kept:
+            if hold is not kept:
                 release_hold(self._table.state, hold.id)
 
     def _owned(self) -> list[Hold]:

@@ -427,6 +427,29 @@ def test_the_version_at_a_queues_creation_is_kept_until_the_first_capture(
     assert set(receiver.exports) == former | changed
 
 
+def test_keys_are_compared_with_the_exported_version_if_later_ones_expired(
+    instance: sleeper.Instance, clock: FakeClock
+) -> None:
+    properties = {
+        "sleeper.table.type": "snapshot",
+        "sleeper.table.snapshot.ttl": "1h",
+        "sleeper.table.gc.delay.minutes": "0",
+    }
+    table = instance.create_table("rows", KEY_AND_VALUE, properties)
+    receiver = follow(instance, table, "key", "value", source=ExportSource.SNAPSHOT)
+    ingest(table, k1="a", k2="b")
+    receiver.take()
+    ingest(table, k3="never exported")
+    clock.pass_minutes(61)
+    table.expire_snapshots()
+    clock.pass_minutes(1)
+    collect_table(instance._ports, "rows")
+    receiver.take()
+    newest = ingest(table, k2="B")
+    assert receiver.take().problem is None
+    assert set(receiver.exports[2:]) == {(newest, (1,), None), (newest, (2,), ("B",))}
+
+
 def release_all(store: StateStore) -> None:
     held = find_holds(store, "q")
     assert held
