@@ -42,6 +42,8 @@ SCHEMA = Schema(
         Field("tags", ListType(P.STRING), nullable=True),
         Field("counts", MapType(P.STRING, P.LONG)),
         Field("price", DecimalType(9, 2), nullable=True),
+        # The same type with other ids.
+        Field("sums", MapType(P.STRING, P.LONG)),
     ),
 )
 IDS = {
@@ -55,12 +57,15 @@ IDS = {
     ("counts", "key"): 1_000_012,
     ("counts", "value"): 1_000_013,
     ("price",): 7,
+    ("sums",): 8,
+    ("sums", "key"): 1_000_016,
+    ("sums", "value"): 1_000_017,
 }
 START_MS = 1_700_000_000_000
 
 
 def make_rows(*keys: str) -> pa.Table:
-    rows = [(k, 1, 1, b"value", ["x"], [("n", 1)], None) for k in keys]
+    rows = [(k, 1, 1, b"value", ["x"], [("n", 1)], None, [("m", 2)]) for k in keys]
     kinds = arrow_schema(SCHEMA)
     columns = zip(*rows, strict=True)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)]

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -128,18 +128,27 @@ def write_frame(frame: DataFrame, path: Path, options: ParquetWriterOptions) -> 
 def with_field_ids(frame: DataFrame, schema: Schema) -> DataFrame:
     """Selects the table's columns with the field ids that DataFusion writes to the file."""
     fields = []
-    for each in file_schema(schema):
+    for each in _engine_schema(schema):
         values = column(each.name)
-        if pa.types.is_map(each.type):
-            values = values.cast(_named_map(each.type))
-        elif pa.types.is_list(each.type):
+        if pa.types.is_map(each.type) or pa.types.is_list(each.type):
             values = values.cast(each.type)
         id_ = each.metadata[FIELD_ID.encode()].decode()
         fields.append(values.alias(each.name, {FIELD_ID: id_}))
     return frame.select(*fields)
 
 
-@cache
+# By the table's schema, because Arrow's types compare equal whatever their ids are.
+@lru_cache(maxsize=256)
+def _engine_schema(schema: Schema) -> pa.Schema:
+    """Returns the `file_schema` with Parquet's name of the entries of maps."""
+    return pa.schema(
+        [
+            each.with_type(_named_map(each.type)) if pa.types.is_map(each.type) else each
+            for each in file_schema(schema)
+        ]
+    )
+
+
 def _named_map(kind: pa.MapType) -> pa.MapType:
     """Returns the type with Parquet's name of a map's entries, which DataFusion writes as it is.
 
