@@ -144,9 +144,10 @@ class System(NamedTuple):
 
     What runs for it:
 
-    - `queues`; `operations` and `companions` of `sleeper run`; `routes`: a function of the instance
-      that returns routes of `sleeper serve`; `spark_sources`: data sources of
-      Spark; `spark_jobs`: functions that a driver of Spark runs, by its argument.
+    - `queues`; `operations` and `companions` of `sleeper run`; `routes`: a function of the
+      instance, and of whether the server accepts changes, that returns routes of the HTTP API;
+      `spark_sources`: data sources of Spark; `spark_jobs`: functions that a driver of Spark runs,
+      by its argument.
     - `stacks`: its parts of an instance on AWS, in the order of their creation.
 
     What it keeps:

@@ -8,6 +8,7 @@ from mangum import Mangum
 
 from sleeper.instance import Instance
 from sleeper.serve.application import make_application
+from sleeper.serve.routes import system_routes
 from sleeper.serve.service import read_limits
 from sleeper.workers.lambda_function import Event, lambda_function
 
@@ -33,7 +34,11 @@ def _application(instance: Instance) -> Mangum:
     seconds = min(limits.seconds_max, _SECONDS_MAX)
     limits = replace(limits, seconds_max=seconds, answer_bytes_max=_ANSWER_BYTES_MAX)
     application = make_application(
-        instance, limits, with_page=False, read_only_reason=_READ_ONLY_REASON
+        instance,
+        limits,
+        with_page=False,
+        read_only_reason=_READ_ONLY_REASON,
+        more_routes=system_routes(instance, accepts_changes=False),
     )
     return Mangum(application, lifespan="off", text_mime_types=_TEXTS)
 

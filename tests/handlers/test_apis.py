@@ -11,6 +11,7 @@ import pytest
 from lambdas.serve_http import handler as serve_http_module
 from sleeper.admin.properties import change_table_properties
 from sleeper.errors import NotFoundError
+from sleeper.iceberg.service import publish_table
 from sleeper.instance import Instance
 from sleeper.jobs.query_tracker import Connection
 from sleeper.jobs.queue import QueueName
@@ -64,6 +65,22 @@ def test_the_deployed_api_has_all_routes_except_the_page(table: Instance, aws: L
     assert [json.loads(line)["row"]["k"] for line in feed["body"].splitlines()] == [1, 2, 3]
     assert aws.call(serve_http, request("GET", "/"))["statusCode"] == 404
     assert aws.call(serve_http, request("GET", "/tables/nope"))["statusCode"] == 404
+
+
+def test_the_deployed_catalog_offers_what_was_published(table: Instance, aws: Lambda) -> None:
+    path = "/iceberg/v1/namespaces/sleeper/tables"
+    listing = json.loads(aws.call(serve_http, request("GET", path))["body"])
+    assert listing == {"identifiers": [{"namespace": ["sleeper"], "name": "t"}]}
+    answer = aws.call(serve_http, request("GET", f"{path}/t"))
+    assert answer["statusCode"] == 404
+    assert "was not published" in json.loads(answer["body"])["error"]["message"]
+    published = publish_table(table.table("t"))
+    add_rows(table, "t", 4)
+    answer = aws.call(serve_http, request("GET", f"{path}/t"))
+    assert json.loads(answer["body"])["metadata-location"] == published.metadata_url
+    assert aws.call(serve_http, request("HEAD", f"{path}/t"))["statusCode"] == 204
+    change_table_properties(table, "t", {CALLERS: '{"AROAEXAMPLE": {}}'})
+    assert aws.call(serve_http, request("GET", f"{path}/t"))["statusCode"] == 404
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,13 @@ def serving(
     limits: ServerLimits = _LIMITS,
     token: str | None = None,
     access_log: TextIO | None = None,
+    read_only: bool = False,
 ) -> Iterator[Serving]:
     """Serves an instance at a free port until the end of the block."""
     output_lines: Queue[str] = Queue()
     tokens = Tokens({token: Right.ADMIN}) if token else OPEN
     server = make_server(
-        instance, "127.0.0.1", 0, tokens, limits, output_lines.put, access_log=access_log
+        instance, "127.0.0.1", 0, tokens, limits, output_lines.put, read_only, access_log
     )
     thread = threading.Thread(target=server.run, name="serving")
     thread.start()

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Sequence
 
 from sleeper.errors import SleeperError
+from sleeper.iceberg.metadata import current_number
 from sleeper.iceberg.properties import ICEBERG_SECONDS
+from sleeper.iceberg.published import metadata_of
 from sleeper.instance import Instance, OpenTable
 
 logger = logging.getLogger(__name__)
@@ -36,14 +38,13 @@ def publish_due(instance: Instance, due_ms: int | None) -> tuple[bool, Sequence[
 
 
 def _publish_if_due(table: OpenTable, wait_seconds: int) -> bool:
-    from sleeper.iceberg.metadata import current_number
-    from sleeper.iceberg.service import open_location, publish_table
-
-    _, metadata = open_location(table).read()
+    _, metadata = metadata_of(table).read()
     if metadata is not None:
         is_newest = current_number(metadata) == table.state.newest_number()
         age_ms = table.instance.clock() - int(metadata["last-updated-ms"])
         # It is negative if the clock was set back.
         if is_newest or 0 <= age_ms < wait_seconds * 1000:
             return False
+    from sleeper.iceberg.service import publish_table
+
     return publish_table(table).is_new

@@ -1,8 +1,9 @@
 """The catalog of Iceberg over HTTP, for readers: the routes of `sleeper serve` below `/iceberg`.
 
-All tables that can be published are in one namespace. Loading a table publishes its newest version
-first, so a reader sees what a query sees. Tables that restrict their callers are not offered,
-because readers open the data files themselves.
+All tables that can be published are in one namespace. Where changes are accepted, loading a table
+publishes its newest version first, so a reader sees what a query sees. Elsewhere nothing is
+written, and a reader sees what was published last. Tables that restrict their callers are not
+offered, because readers open the data files themselves.
 """
 
 import json
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.iceberg.published import FoundMetadata, find_published
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.table import (
     AGGREGATIONS,
@@ -52,9 +54,9 @@ class _NotOfferedError(NotFoundError):
         self.kind = kind
 
 
-def catalog_routes(instance: Instance) -> Sequence[BaseRoute]:
+def catalog_routes(instance: Instance, accepts_changes: bool) -> Sequence[BaseRoute]:
     """Returns the routes of the catalog of an instance."""
-    catalog = _Catalog(instance)
+    catalog = _Catalog(instance, accepts_changes)
     answers: dict[str, Callable[[Request], Json | None]] = {
         "/config": lambda _: {"defaults": {}, "overrides": {}, "endpoints": list(_ENDPOINTS)},
         "/namespaces": catalog.list_namespaces,
@@ -109,8 +111,9 @@ def _json(body: object, status: HTTPStatus) -> Response:
 class _Catalog:
     """The answers of the catalog. Each takes a request and returns JSON."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, publishes: bool) -> None:
         self._instance = instance
+        self._publishes = publishes
 
     def list_namespaces(self, request: Request) -> Json:
         is_root = not request.query_params.get("parent")
@@ -135,14 +138,18 @@ class _Catalog:
         raise _NotOfferedError("NoSuchViewException", f"no view {name!r}: there are none")
 
     def load_table(self, request: Request) -> Json | None:
-        from sleeper.iceberg.service import publish_or_find
-
         _check_namespace(request)
         table = self._find(request.path_params["table"])
         if request.method == "HEAD":
             return None
-        url, metadata = publish_or_find(table)
+        url, metadata = self._publish(table) if self._publishes else find_published(table)
         return {"metadata-location": url, "metadata": metadata, "config": _storage(table)}
+
+    def _publish(self, table: OpenTable) -> FoundMetadata:
+        from sleeper.iceberg.service import publish_table
+
+        published = publish_table(table)
+        return FoundMetadata(published.metadata_url, published.metadata)
 
     def _find(self, name: str) -> OpenTable:
         try:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from sleeper.iceberg.location import Location, metadata_path
+from sleeper.iceberg.location import Location
 from sleeper.iceberg.manifests import Content
 from sleeper.iceberg.metadata import Metadata, snapshots_of
+from sleeper.iceberg.metadata_versions import metadata_path
 
 _HOUR_MS = 3_600_000
 

@@ -1,16 +1,10 @@
-"""The location of a published table: metadata in versions, manifests and delete files.
+"""The location of a published table: metadata in versions, manifests and delete files."""
 
-Version n of the metadata is `metadata/v<n>.metadata.json`, and `metadata/version-hint.text` has the
-newest n, as Iceberg's tables in a file system do. A version is created once, so of two publishers
-one is refused.
-"""
-
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sleeper.errors import ConflictError, DataError, InvalidRequestError, NotFoundError
+from sleeper.errors import DataError, InvalidRequestError
 from sleeper.files import StoredObject
 from sleeper.iceberg.manifests import (
     Content,
@@ -25,12 +19,11 @@ from sleeper.iceberg.manifests import (
     manifest_name,
 )
 from sleeper.iceberg.metadata import Metadata
+from sleeper.iceberg.metadata_versions import HINT_PATH, METADATA, MetadataVersions, url_of
 from sleeper.schema.model import Schema
-from sleeper.storage.location import UNFINISHED_SUFFIX, DataRoot
+from sleeper.storage.location import UNFINISHED_SUFFIX
 
-METADATA = "metadata"
 DELETES = "deletes"
-_HINT = f"{METADATA}/version-hint.text"
 _NAME = re.compile(
     rf"{METADATA}/(v\d+\.metadata\.json|m-\d+-of-\d+-[a-z]+-\d+-[0-9a-f]{{12}}\.avro"
     rf"|snap-\d+-[0-9a-f]{{12}}\.avro)|{DELETES}/[0-9a-f]{{20}}-[0-9a-f]{{12}}\.parquet"
@@ -39,51 +32,10 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class Location(MetadataVersions):
     """A folder or bucket prefix with the metadata of one table."""
 
-    root: DataRoot
     unsynced: list[str] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        """The URL of the location."""
-        return url_of(self.root, "")
-
-    def metadata_url(self, version: int) -> str:
-        """Returns the URL of a version of the metadata."""
-        return url_of(self.root, metadata_path(version))
-
-    def read(self) -> tuple[int, Metadata | None]:
-        """Returns the newest version of the metadata, and its content: 0 and None without one."""
-        version = self._hint()
-        content = self._read_version(version)
-        # A publisher may have died before it wrote the hint.
-        while (following := self._read_version(version + 1)) is not None:
-            version, content = version + 1, following
-        return (version, content) if content is not None else (0, None)
-
-    def _hint(self) -> int:
-        try:
-            text = self.root.read(_HINT)
-        except NotFoundError:
-            return 0
-        try:
-            return int(text)
-        except ValueError:
-            url = url_of(self.root, _HINT)
-            raise DataError(f"{url} is damaged: {text[:20]!r} (expected a number)") from None
-
-    def _read_version(self, version: int) -> Metadata | None:
-        try:
-            content = self.root.read(metadata_path(version))
-        except NotFoundError:
-            return None
-        try:
-            metadata: Metadata = json.loads(content)
-        except ValueError as error:
-            raise DataError(f"{self.metadata_url(version)} is damaged: {error}") from error
-        return metadata
 
     def list_own(self) -> Iterator[StoredObject]:
         """Yields the objects that publications wrote, without the hint."""
@@ -95,7 +47,7 @@ class Location:
     def check_empty(self) -> None:
         """Raises InvalidRequestError if another program wrote metadata here."""
         for each in self.root.list_objects(METADATA):
-            is_own = each.path == _HINT or each.path.endswith(UNFINISHED_SUFFIX)
+            is_own = each.path == HINT_PATH or each.path.endswith(UNFINISHED_SUFFIX)
             if not is_own and not _NAME.fullmatch(each.path):
                 raise InvalidRequestError(
                     f"{url_of(self.root, each.path)} belongs to another table (expected an empty "
@@ -106,10 +58,7 @@ class Location:
         """Creates a version of the metadata. ConflictError if another publisher did."""
         self.root.sync(self.unsynced)
         self.unsynced.clear()
-        content = json.dumps(metadata, separators=(",", ":")).encode()
-        if not self.root.create(metadata_path(version), content):
-            raise ConflictError(f"{self.metadata_url(version)} exists: another process publishes")
-        self.root.put(_HINT, str(version).encode())
+        MetadataVersions.write(self, version, metadata)
 
     def read_list(self, url: str) -> list[Manifest]:
         """Returns the manifests of a snapshot."""
@@ -153,14 +102,3 @@ class Location:
         if not url.startswith(prefix):
             raise DataError(f"{url} is not in {self.url}: the location was moved")
         return url[len(prefix) :]
-
-
-def url_of(root: DataRoot, path: str) -> str:
-    """Returns the URL of an object, for other programs."""
-    url = root.url_of(path).rstrip("/")
-    return url if "://" in url else f"file://{url}"
-
-
-def metadata_path(version: int) -> str:
-    """Returns the path of a version of the metadata in its location."""
-    return f"{METADATA}/v{version}.metadata.json"

@@ -19,7 +19,7 @@ from sleeper.iceberg.hidden_rows import (
     has_signature,
 )
 from sleeper.iceberg.key_bounds import lower_bound, upper_bound
-from sleeper.iceberg.location import DELETES, Location, url_of
+from sleeper.iceberg.location import DELETES, Location
 from sleeper.iceberg.manifests import (
     Content,
     Entry,
@@ -37,6 +37,7 @@ from sleeper.iceberg.metadata import (
     snapshots_of,
     table_id_of,
 )
+from sleeper.iceberg.metadata_versions import url_of
 from sleeper.iceberg.publishable import check_publishable, must_be_compacted
 from sleeper.iceberg.schemas import SORT_ORDER_ID
 from sleeper.instance import OpenTable

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from sleeper.iceberg.metadata import current_number
 from sleeper.iceberg.properties import ICEBERG_SECONDS
+from sleeper.iceberg.published import metadata_of
 from sleeper.instance import Instance, OpenTable
 from sleeper.reports.output import pluralize
 from sleeper.reports.problem import Problem, ProblemState, check_each
@@ -21,10 +23,7 @@ def find_problems(instance: Instance) -> Iterator[Problem]:
 
 
 def _find_late(table: OpenTable) -> Iterator[Problem]:
-    from sleeper.iceberg.metadata import current_number
-    from sleeper.iceberg.service import open_location
-
-    _, metadata = open_location(table).read()
+    _, metadata = metadata_of(table).read()
     number = current_number(metadata) or 0
     with table.state.reading() as state:
         changed = state.history.first(kinds_of(Subject.ROWS), number, state.number)

@@ -13,7 +13,7 @@ ENDPOINTS = tuple(
 )
 
 
-def system_routes(instance: Instance) -> list[BaseRoute]:
-    """Returns the routes that systems add to a server of the instance."""
+def system_routes(instance: Instance, accepts_changes: bool) -> list[BaseRoute]:
+    """Returns the routes that systems add to a server, which may accept changes of the instance."""
     sources = (each.routes for each in systems() if each.routes is not None)
-    return [route for source in sources for route in load(source)(instance)]
+    return [route for source in sources for route in load(source)(instance, accepts_changes)]

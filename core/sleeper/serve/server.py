@@ -81,6 +81,7 @@ def make_server(
     access_log: TextIO | None = None,
 ) -> "StatementServer":
     """Returns a server that is not started."""
+    read_only = read_only or instance.read_only
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes, instance.read_only)
     metrics = ServerMetrics(instance)
@@ -90,9 +91,9 @@ def make_server(
         instance,
         limits,
         open_statement=statements.open,
-        read_only_reason=_READ_ONLY_REASON if read_only or instance.read_only else None,
+        read_only_reason=_READ_ONLY_REASON if read_only else None,
         writers=writers,
-        more_routes=[Route("/metrics", metrics.respond), *system_routes(instance)],
+        more_routes=[Route("/metrics", metrics.respond), *system_routes(instance, not read_only)],
     )
     access = Access(application, tokens)
     connections = Connections(_limit_connections(limits.connections_max), limits.header_seconds_max)

@@ -116,21 +116,26 @@ def test_callers_need_the_token(
     ports.close()
 
 
-def test_a_read_only_instance_offers_what_was_published(
-    instance: sleeper.Instance, tmp_path: Path, readers: Readers
+@pytest.mark.parametrize("is_instance", [True, False])
+def test_a_read_only_server_offers_what_was_published_and_writes_nothing(
+    instance: sleeper.Instance, tmp_path: Path, readers: Readers, is_instance: bool
 ) -> None:
     table = create(instance, "t")
-    create(instance, "never")
+    create(instance, "never", iceberg__location=str(tmp_path / "missing" / "never"))
     table.ingest(rows(1))
     instance.publish_iceberg("t")
     table.ingest(rows(2))
-    ports = open_instance(str(tmp_path / "instance"), read_only=True)
-    with serving(ports) as server:
+    before = {*tmp_path.rglob("*.avro"), *tmp_path.rglob("*.json")}
+    ports = open_instance(str(tmp_path / "instance"), read_only=is_instance)
+    with serving(ports, read_only=not is_instance) as server:
         source = {"uri": f"{server.url}/iceberg", "table": "sleeper.t"}
         assert readers.read("pyiceberg", **source).num_rows == 1
         answer = server.get("/iceberg/v1/namespaces/sleeper/tables/never")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, 404)
+        assert answer.status_code == 404
+        assert "expected `sleeper iceberg publish` first" in answer.json()["error"]["message"]
     ports.close()
+    assert {*tmp_path.rglob("*.avro"), *tmp_path.rglob("*.json")} == before
+    assert not (tmp_path / "missing").exists()
 
 
 def test_a_load_without_a_new_version_writes_nothing(

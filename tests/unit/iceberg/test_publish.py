@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import sleeper
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.iceberg import metadata as metadata_of_table
 from sleeper.iceberg import publish as publication
 from sleeper.iceberg.automatic import publish_due
@@ -21,7 +21,8 @@ from sleeper.iceberg.file_rows import all_files
 from sleeper.iceberg.location import Location
 from sleeper.iceberg.metadata import Metadata, current_snapshot
 from sleeper.iceberg.publish import Published
-from sleeper.iceberg.service import open_location, publish_or_find, publish_table
+from sleeper.iceberg.published import find_published
+from sleeper.iceberg.service import open_location, publish_table
 from sleeper.iceberg.status import find_problems
 from sleeper.instance import Instance as Ports
 from sleeper.instance import OpenTable
@@ -206,6 +207,31 @@ def test_published_versions_are_held_and_expire_with_the_horizon(
     assert numbers[-1] == after.number
 
 
+def test_a_version_whose_files_may_be_deleted_is_not_offered(
+    instance: sleeper.Instance, ports: Ports
+) -> None:
+    table = create(instance, gc__delay__minutes="0")
+    for number in range(2):
+        table.ingest(rows(number))
+    published = instance.publish_iceberg("t")
+    store = ports.table("t").state
+    assert find_published(ports.table("t")).url == published.metadata_url
+    table.compact(full=True)
+    instance.run_until_idle()
+    store.holds.release([hold.id for hold in store.holds.unexpired()])
+    assert table.gc().files == 2
+    with pytest.raises(UnavailableError, match=r"version of table 't' is not readable: .* oldest"):
+        find_published(ports.table("t"))
+    published = instance.publish_iceberg("t")
+    assert find_published(ports.table("t")).url == published.metadata_url
+    path = Path(published.metadata_url.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata["snapshots"][-1]["timestamp-ms"] -= 1
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(UnavailableError, match="since a backup was restored"):
+        find_published(ports.table("t"))
+
+
 def test_a_slow_publication_is_held_from_its_end(
     instance: sleeper.Instance, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,7 +380,7 @@ def test_a_copy_of_an_instance_publishes_its_own_files(
         contextlib.closing(open_instance(str(copy), read_only=True)) as read_only,
         pytest.raises(NotFoundError, match="was not published"),
     ):
-        publish_or_find(read_only.table("t"))
+        find_published(read_only.table("t"))
     with sleeper.open_instance(copy) as opened:
         published = opened.publish_iceberg("t")
         assert all(url.startswith(f"file://{copy}/") for url in manifests(published))

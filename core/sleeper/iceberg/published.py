@@ -1,0 +1,71 @@
+"""What was published last, for readers that write nothing. No library of Avro is needed."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.iceberg.metadata import Metadata, current_number, current_snapshot, table_id_of
+from sleeper.iceberg.metadata_versions import MetadataVersions
+from sleeper.iceberg.properties import ICEBERG_LOCATION
+from sleeper.instance import OpenTable
+from sleeper.storage.bucket import is_s3_url
+from sleeper.storage.location import open_root
+from sleeper.storage.read_only_root import ReadOnlyRoot
+
+
+class FoundMetadata(NamedTuple):
+    """The newest version of the metadata of a table, and its URL."""
+
+    url: str
+    metadata: Metadata
+
+
+def location_of(table: OpenTable) -> str:
+    """Returns where a table is published: its property, or a folder of the table."""
+    own = table.instance.storage.root.url_of(f"{table.ref.id}/iceberg")
+    return table.properties().get(ICEBERG_LOCATION) or own
+
+
+def metadata_of(table: OpenTable) -> MetadataVersions:
+    """Returns the published metadata of a table, to read it. A missing folder stays missing."""
+    location, root = location_of(table), table.instance.storage.root
+    if is_s3_url(location):
+        return MetadataVersions(open_root(location, root))
+    return MetadataVersions(ReadOnlyRoot(Path(location).resolve()))
+
+
+def find_published(table: OpenTable) -> FoundMetadata:
+    """Returns the metadata of the version that was published last. Nothing is written.
+
+    NotFoundError if the table has none; UnavailableError if files of the version may be deleted.
+    """
+    versions = metadata_of(table)
+    version, metadata = versions.read()
+    if (
+        metadata is None
+        or metadata["location"] != versions.url
+        or table_id_of(metadata) != table.ref.id
+    ):
+        raise NotFoundError(
+            f"table {table.ref.name!r} was not published in {versions.url}, and readers do not "
+            "publish (expected `sleeper iceberg publish` first)"
+        )
+    fault = _find_fault(table, metadata)
+    if fault is not None:
+        raise UnavailableError(
+            f"the published version of table {table.ref.name!r} is not readable: {fault} "
+            "(expected `sleeper iceberg publish` first)"
+        )
+    return FoundMetadata(versions.metadata_url(version), metadata)
+
+
+def _find_fault(table: OpenTable, metadata: Metadata) -> str | None:
+    number = current_number(metadata) or 0
+    with table.state.reading() as state:
+        fault = state.find_fault(number)
+        if (
+            fault is None
+            and state.entry_time_ms(number) != current_snapshot(metadata)["timestamp-ms"]
+        ):
+            fault = f"transaction {number} is another one since a backup was restored"
+    return fault
