@@ -15,6 +15,7 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, Partition
 from sleeper.partitions.region import Range, Region
 from sleeper.processing.field_changes import (
     AddField,
+    ConvertField,
     DropField,
     OrderFields,
     RenameField,
@@ -140,6 +141,7 @@ TRANSACTIONS = [
             DropField("a"),
             RenameField("b", "d"),
             WidenField("d", DecimalType(9, 2)),
+            ConvertField("e", PrimitiveType.JSON, 4),
             OrderFields(("d", "c")),
         ),
         id="i",

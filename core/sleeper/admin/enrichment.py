@@ -12,7 +12,7 @@ from sleeper.processing.enrichment import (
     parse_enrichment,
     used_names,
 )
-from sleeper.processing.field_changes import DropField, FieldChange, RenameField
+from sleeper.processing.field_changes import ConvertField, DropField, FieldChange, RenameField
 from sleeper.properties.table import INGEST_ENRICHMENT
 from sleeper.schema.model import Schema
 
@@ -40,11 +40,14 @@ def _check(instance: Instance, table_name: str, schema: Schema, lookups: Sequenc
 
 
 def check_field_changes(table: OpenTable, changes: Sequence[FieldChange]) -> None:
-    """Raises InvalidRequestError if a lookup names a field that is dropped or renamed."""
+    """Raises InvalidRequestError if a lookup names a field that changes.
+
+    It may not be dropped, renamed or converted.
+    """
     declared = table.properties().get(INGEST_ENRICHMENT)
     used = used_names(parse_enrichment(declared)) if declared else ()
     for change in changes:
-        if isinstance(change, DropField | RenameField) and change.name in used:
+        if isinstance(change, DropField | RenameField | ConvertField) and change.name in used:
             raise InvalidRequestError(
                 f"field {change.name!r} is used by the enrichment of the table (expected a field "
                 f"that {INGEST_ENRICHMENT.name} does not name): change the property first"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sleeper.admin.schema import SchemaChange, change_schema
 from sleeper.api.argument_types import check_argument_types
+from sleeper.api.field_conversion import convert_field
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance as Ports
 from sleeper.processing.field_changes import (
@@ -74,6 +75,19 @@ class TableFields:
         """
         kind = _check_type(field_type)
         return self._change(WidenField(name, kind), change_id)
+
+    def convert_field(
+        self, name: str, field_type: FieldType | str, change_id: str | None = None
+    ) -> SchemaChange:
+        """Makes a value field of text JSON, or one of JSON text; otherwise like `add_field`.
+
+        `"JSONType"` reads the text of all rows. `InvalidRequestError` names the first rows that are
+        not JSON, with their keys; nothing is changed. If rows are added or deleted meanwhile, they
+        are read again, and after a few times `ConflictError` is raised: pause the ingests.
+        `"StringType"` is the way back.
+        """
+        kind = _check_type(field_type)
+        return convert_field(self._instance, self.name, name, kind, change_id)
 
     def order_fields(self, names: Sequence[str], change_id: str | None = None) -> SchemaChange:
         """Orders the value fields, all of which are named; otherwise like `add_field`."""

@@ -9,6 +9,7 @@ from sleeper.cli.output import instance_command, note
 from sleeper.processing.model import AggregationOp
 
 if TYPE_CHECKING:
+    from sleeper.admin.schema import SchemaChange
     from sleeper.instance import Instance
     from sleeper.processing.field_changes import FieldChange
 
@@ -140,6 +141,31 @@ def widen_field(
 
 
 @instance_command
+def convert_field(
+    instance: "Instance",
+    name: TableName,
+    field: FieldName,
+    field_type: TypeName,
+    change_id: ChangeId = None,
+) -> None:
+    """Make a value field of text JSON, or one of JSON text, in one transaction.
+
+    For JSONType the text of all rows is read, and nothing is changed if some of it is not JSON.
+    Ingests that began before are refused, and their jobs are repeated. StringType is the way back.
+
+    \b
+    Examples:
+      sleeper table convert-field flights crew JSONType
+      sleeper table convert-field flights crew StringType
+    """
+    from sleeper.api.field_conversion import convert_field
+    from sleeper.schema.type_text import parse_type
+
+    result = convert_field(instance, name, field, parse_type(field_type), change_id)
+    _report(result, name, f"converted field {field} of {name} to {field_type}")
+
+
+@instance_command
 def order_fields(
     instance: "Instance",
     name: TableName,
@@ -164,7 +190,10 @@ def _change(
 ) -> None:
     from sleeper.admin.schema import change_schema
 
-    result = change_schema(instance, name, (change,), change_id)
+    _report(change_schema(instance, name, (change,), change_id), name, done)
+
+
+def _report(result: "SchemaChange", name: str, done: str) -> None:
     if not result.already_done:
         note(f"{done}: transaction {result.number} (change {result.id})")
     elif result.number is None:

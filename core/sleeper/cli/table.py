@@ -42,6 +42,7 @@ commands.command("add-field")(fields.add_field)
 commands.command("drop-field")(fields.drop_field)
 commands.command("rename-field")(fields.rename_field)
 commands.command("widen-field")(fields.widen_field)
+commands.command("convert-field")(fields.convert_field)
 commands.command("order-fields")(fields.order_fields)
 
 

@@ -1,7 +1,7 @@
 """Changes of a table's schema, each by the ids of its fields.
 
-A field keeps its id when it is renamed, widened or moved, and an id is never used again. So the
-columns of a file are found in every later schema.
+A field keeps its id when it is renamed, widened, converted or moved, and an id is never used again.
+So the columns of a file are found in every later schema.
 """
 
 from abc import ABC, abstractmethod
@@ -170,6 +170,41 @@ class WidenField(FieldChange):
 
 
 @dataclass(frozen=True, slots=True)
+class ConvertField(FieldChange):
+    """Makes text JSON, or JSON text. The values stay as they are.
+
+    `checked` is the version in which all text of the field was read and is JSON. Text becomes JSON
+    only if no row was added since.
+    """
+
+    kind: ClassVar[str] = "convert"
+    name: Annotated[str, Member("field")]
+    type: StoredType
+    checked: Annotated[int | None, Member(optional=True)] = None
+
+    def apply(self, shape: TableShape) -> TableShape:
+        before = _value_field(shape.schema, self.name, "converted")
+        if (before.type, self.type) not in _CONVERSIONS:
+            raise InvalidRequestError(
+                f"field {self.name!r} cannot be converted from {type_name(before.type)} to "
+                f"{type_name(self.type)} (expected StringType to JSONType, or the reverse)"
+            )
+        if before.default is not None:
+            raise InvalidRequestError(
+                f"field {self.name!r} cannot be converted: it has a default, {before.default!r}, "
+                "and JSON has none"
+            )
+        for aggregation in shape.processing.aggregations:
+            if aggregation.field == self.name:
+                raise InvalidRequestError(
+                    f"field {self.name!r} cannot be converted: the table's aggregation "
+                    f"{aggregation.op.value}({self.name}) needs it"
+                )
+        new = replace(before, type=self.type)
+        return shape.with_values(new if each == before else each for each in shape.schema.values)
+
+
+@dataclass(frozen=True, slots=True)
 class OrderFields(FieldChange):
     """Orders the value fields. Each is named once."""
 
@@ -208,6 +243,9 @@ _WIDER = {
     PrimitiveType.INT: PrimitiveType.LONG,
     PrimitiveType.FLOAT: PrimitiveType.DOUBLE,
 }
+_CONVERSIONS = frozenset(
+    {(PrimitiveType.STRING, PrimitiveType.JSON), (PrimitiveType.JSON, PrimitiveType.STRING)}
+)
 
 
 def _is_wider(before: FieldType, after: FieldType) -> bool:
@@ -220,17 +258,14 @@ def _describe_wider(kind: FieldType) -> str:
     if isinstance(kind, DecimalType):
         return f"which can become a DecimalType of the scale {kind.scale} with more digits"
     if kind is PrimitiveType.STRING:
-        return (
-            "which has no wider type; text of earlier rows may be no JSON, so add a field of "
-            "JSONType and ingest the rows again"
-        )
+        return "which has no wider type (text that is JSON can be converted to JSONType)"
     wider = _WIDER.get(kind) if isinstance(kind, PrimitiveType) else None
     return "which has no wider type" if wider is None else f"which can become {type_name(wider)}"
 
 
 _CODECS: dict[str, JsonCodec[Any]] = {
     each.kind: JsonCodec(each)
-    for each in (AddField, DropField, RenameField, WidenField, OrderFields)
+    for each in (AddField, DropField, RenameField, WidenField, ConvertField, OrderFields)
 }
 
 

@@ -9,6 +9,7 @@ from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.deletes import find_key_file
 from sleeper.statestore.fold import Effect, Fold
+from sleeper.statestore.json_fields import find_text_fault
 from sleeper.statestore.rows import (
     PartitionRow,
     ancestor_keys,
@@ -39,8 +40,9 @@ class AddFiles(Transaction):
     """Adds a job's files under the job's id. A job without rows has none.
 
     A partition that was split since the run began still takes its references, which are pushed
-    down later. `request` describes the input of the job: the same id with the same request is
-    already done, even if this run wrote its own files. Without it the files are compared.
+    down later. Files of an older schema are refused if a field of text has become JSON.
+    `request` describes the input of the job: the same id with the same request is already done,
+    even if this run wrote its own files. Without it the files are compared.
     """
 
     kind: ClassVar[str] = "add_files"
@@ -116,6 +118,9 @@ def _find_new_file_fault(fold: Fold, new: NewFile) -> str | None:
         partitions.append(partition)
     if not partitions:
         return f"file {new.file.path} has no reference"
+    fault = find_text_fault(fold, new.file.schema_version)
+    if fault:
+        return f"file {new.file.path} has an older schema: {fault}"
     return (
         find_file_fault(new.file, partitions[0].region)
         or _find_rows_fault(new, partitions)

@@ -4,11 +4,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sleeper.errors import InvalidRequestError
-from sleeper.processing.field_changes import StoredChange, TableShape, table_shape
+from sleeper.partitions.region import whole_region
+from sleeper.processing.field_changes import ConvertField, StoredChange, TableShape, table_shape
 from sleeper.processing.model import check_table_processing
 from sleeper.processing.text import processing_from_json, processing_to_json
-from sleeper.schema.model import Field, Schema, schema_from_json, schema_to_json
+from sleeper.schema.model import (
+    Field,
+    PrimitiveType,
+    Schema,
+    schema_from_json,
+    schema_to_json,
+)
 from sleeper.statestore.fold import Effect, Fold
+from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
     APPLY,
@@ -26,7 +34,8 @@ class ChangeSchema(Transaction):
 
     The schema applies to versions from this number on. Its fields have new names in the
     processing too. Running compaction jobs lose their files, because they write the previous
-    schema. `id` is the change's: a second use is already done.
+    schema. Text becomes JSON only if no row was added since it was checked. `id` is the change's:
+    a second use is already done.
     """
 
     kind: ClassVar[str] = "change_schema"
@@ -41,6 +50,11 @@ class ChangeSchema(Transaction):
             return refused(str(error))
         if after.schema == before.schema and after.processing == before.processing:
             return already_done("the schema is unchanged")
+        for change in self.changes:
+            if isinstance(change, ConvertField) and change.type is PrimitiveType.JSON:
+                verdict = _check_text(fold, change, before.schema)
+                if verdict is not APPLY:
+                    return verdict
         return APPLY
 
     def effect(self) -> Effect:
@@ -71,6 +85,13 @@ class ChangeSchema(Transaction):
         return after
 
 
+def _check_text(fold: Fold, change: ConvertField, schema: Schema) -> Verdict:
+    """Returns whether the rows of the table are those whose text was checked."""
+    if change.checked is None:
+        return refused(f"the text of field {change.name!r} is not checked")
+    return CheckUnchanged(change.checked, (whole_region(schema),)).validate(fold)
+
+
 def _check_same(field: Field, schema: Schema) -> None:
     if not any(
         (each.id, each.name, each.type) == (field.id, field.name, field.type)
@@ -78,7 +99,7 @@ def _check_same(field: Field, schema: Schema) -> None:
     ):
         raise InvalidRequestError(
             f"field {field.name!r} orders the rows with equal keys (sleeper.table.latest.by), so "
-            "it can be neither dropped nor renamed nor widened"
+            "it can be neither dropped nor renamed nor widened nor converted"
         )
 
 

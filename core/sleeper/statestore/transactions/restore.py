@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 from sleeper.json_codec import Member
 from sleeper.schema.model import schema_from_json
 from sleeper.statestore.fold import Effect, Fold
+from sleeper.statestore.json_fields import find_text_fault
 from sleeper.statestore.rows import remove_reference
 from sleeper.statestore.snapshot_versions import (
     find_expired_fault,
@@ -38,6 +39,7 @@ _EMPTY = 0
 class RestoreVersion(Transaction):
     """Makes the rows of an older version those of the newest. `id` is the restore's.
 
+    A version is refused if a field of text has become JSON since.
     Compaction jobs lose their files, because they would write rows of the newest version.
     """
 
@@ -61,7 +63,8 @@ class RestoreVersion(Transaction):
             return refused(fault)
         if self.version == fold.number:
             return already_done(f"version {self.version} is the newest")
-        return APPLY
+        fault = find_text_fault(fold, self.version)
+        return refused(f"version {self.version} is of an older schema: {fault}") if fault else APPLY
 
     def effect(self) -> Effect:
         return Effect(self.id)
