@@ -1,13 +1,14 @@
 """The location of a published table: metadata in versions, manifests and delete files."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.files import StoredObject
 from sleeper.iceberg.manifests import (
     Content,
+    CopiedBlocks,
     Entry,
     Manifest,
     decode_list,
@@ -17,6 +18,7 @@ from sleeper.iceberg.manifests import (
     list_name,
     make_manifest,
     manifest_name,
+    split_manifest,
 )
 from sleeper.iceberg.metadata import Metadata
 from sleeper.iceberg.metadata_versions import HINT_PATH, METADATA, MetadataVersions, url_of
@@ -68,6 +70,12 @@ class Location(MetadataVersions):
         """Returns the files of a manifest."""
         return decode_manifest(self.root.read(self.path_of(manifest.url)))
 
+    def split_manifest(
+        self, manifest: Manifest, urls: Iterable[str]
+    ) -> tuple[list[Entry], CopiedBlocks | None]:
+        """Returns the files of blocks that have one of the URLs, and the other blocks."""
+        return split_manifest(self.root.read(self.path_of(manifest.url)), manifest, urls)
+
     def write_manifest(
         self,
         entries: list[Entry],
@@ -76,9 +84,10 @@ class Location(MetadataVersions):
         snapshot: int,
         parent: int,
         schema: Schema,
+        copied: CopiedBlocks | None,
     ) -> Manifest:
         """Writes the manifest of a bucket, which is a number and the number of all buckets."""
-        encoded, listed = encode_manifest(entries, content, snapshot, parent, schema)
+        encoded, listed = encode_manifest(entries, content, snapshot, parent, schema, copied)
         path = f"{METADATA}/{manifest_name(*bucket, content, snapshot)}"
         self.put(path, encoded)
         named = {"manifest_path": url_of(self.root, path), "manifest_length": len(encoded)}

@@ -4,6 +4,10 @@ The data files of a snapshot are divided over *buckets* by a hash of their URLs,
 manifest of its data files and one of their delete files. So a commit replaces the manifests of few
 buckets, and the bucket of a file follows from its URL. The name of a manifest is
 `m-<bucket>-of-<buckets>-<content>-<snapshot>-<unique>.avro`.
+
+A manifest consists of *blocks* of about ten files, which Avro compresses one by one. The manifest
+that replaces another one copies the blocks without changes, which takes a tenth of the time that
+their files would take.
 """
 
 import io
@@ -24,6 +28,7 @@ from sleeper.schema.model import Schema
 
 try:
     import fastavro
+    from fastavro.write import Writer
 except ModuleNotFoundError as error:
     raise InvalidRequestError(
         f"publishing tables needs {error.name}: pip install '{DISTRIBUTION}[iceberg]'"
@@ -33,6 +38,7 @@ _ENTRY = fastavro.parse_schema(MANIFEST_ENTRY)
 _LISTED = fastavro.parse_schema(MANIFEST_FILE)
 _BUCKET = re.compile(r"/m-(\d+)-of-(\d+)-[a-z]+-\d+-[0-9a-f]+\.avro$")
 _COMPRESSION_LEVEL = 1
+_BLOCK_BYTES = 2000
 
 
 class Content(IntEnum):
@@ -70,6 +76,19 @@ class Entry:
     def rows(self) -> int:
         """The number of rows, or of positions."""
         return int(self.file["record_count"])
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedBlocks:
+    """Blocks of a manifest whose files stay: so many, with so many rows or positions.
+
+    No file has a smaller sequence number than `smallest_number`.
+    """
+
+    blocks: tuple[Any, ...]
+    files: int
+    rows: int
+    smallest_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +146,29 @@ def list_name(snapshot: int) -> str:
 
 
 def encode_manifest(
-    entries: Sequence[Entry], content: Content, snapshot: int, parent: int, schema: Schema
+    entries: Sequence[Entry],
+    content: Content,
+    snapshot: int,
+    parent: int,
+    schema: Schema,
+    copied: CopiedBlocks | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns the content of a manifest, and its record without path and length.
 
-    Files of transactions after the parent of the snapshot are its additions.
+    Files of transactions after the parent of the snapshot are its additions. They come last.
     """
     records = [_to_record(entry, snapshot, parent) for entry in entries]
+    records.sort(key=lambda each: each["status"])
     added = [each for each in records if each["status"] is Status.ADDED]
     rows, added_rows = (
         sum(each["data_file"]["record_count"] for each in some) for some in (records, added)
     )
+    numbers = [entry.number for entry in entries]
+    files = len(records)
+    if copied is not None:
+        rows += copied.rows
+        files += copied.files
+        numbers.append(copied.smallest_number)
     metadata = {
         "schema": json.dumps(schema_to_iceberg(schema)),
         "schema-id": str(schema.version),
@@ -150,16 +181,16 @@ def encode_manifest(
         "partition_spec_id": 0,
         "content": content.value,
         "sequence_number": snapshot,
-        "min_sequence_number": min(entry.number for entry in entries),
+        "min_sequence_number": min(numbers),
         "added_snapshot_id": snapshot,
         "added_files_count": len(added),
-        "existing_files_count": len(records) - len(added),
+        "existing_files_count": files - len(added),
         "deleted_files_count": 0,
         "added_rows_count": added_rows,
         "existing_rows_count": rows - added_rows,
         "deleted_rows_count": 0,
     }
-    return _encode(_ENTRY, records, metadata), listed
+    return _encode(_ENTRY, records, metadata, copied.blocks if copied else ()), listed
 
 
 def _to_record(entry: Entry, snapshot: int, parent: int) -> dict[str, Any]:
@@ -175,7 +206,36 @@ def _to_record(entry: Entry, snapshot: int, parent: int) -> dict[str, Any]:
 
 def decode_manifest(content: bytes) -> list[Entry]:
     """Returns the files of a manifest."""
-    records: Iterable[Any] = fastavro.reader(io.BytesIO(content))
+    return _to_entries(fastavro.reader(io.BytesIO(content)))
+
+
+def split_manifest(
+    content: bytes, manifest: Manifest, urls: Iterable[str]
+) -> tuple[list[Entry], CopiedBlocks | None]:
+    """Returns the files of blocks that have one of the URLs, and the other blocks if there are any.
+
+    Files that the snapshot of the manifest added are among the former, because a later one does not
+    add them. So a change adds few blocks at most.
+    """
+    searched = [url.encode() for url in urls]
+    added = int(manifest.listed["added_files_count"])
+    entries: list[Entry] = []
+    copied = []
+    for block in reversed([*fastavro.block_reader(io.BytesIO(content))]):
+        stored: bytes = block.bytes_.getvalue()
+        if added > 0 or any(url in stored for url in searched):
+            entries += _to_entries(block)
+        else:
+            copied.append(block)
+        added -= block.num_records
+    if not copied:
+        return entries, None
+    rows = manifest.rows - sum(entry.rows for entry in entries)
+    smallest: int = manifest.listed["min_sequence_number"]
+    return entries, CopiedBlocks(tuple(copied), manifest.files - len(entries), rows, smallest)
+
+
+def _to_entries(records: Iterable[Any]) -> list[Entry]:
     return [Entry(each["sequence_number"], each["data_file"]) for each in records]
 
 
@@ -203,14 +263,24 @@ def make_manifest(listed: dict[str, Any]) -> Manifest:
     return Manifest(int(match[1]), int(match[2]), listed)
 
 
-def _encode(schema: Any, records: Sequence[dict[str, Any]], metadata: dict[str, str]) -> bytes:
+def _encode(
+    schema: Any,
+    records: Sequence[dict[str, Any]],
+    metadata: dict[str, str],
+    copied: Sequence[Any] = (),
+) -> bytes:
     sink = io.BytesIO()
-    fastavro.writer(
+    writer = Writer(
         sink,
         schema,
-        records,
         codec="deflate",
-        codec_compression_level=_COMPRESSION_LEVEL,
+        compression_level=_COMPRESSION_LEVEL,
         metadata=metadata,
+        sync_interval=_BLOCK_BYTES,
     )
+    for block in copied:
+        writer.write_block(block)
+    for record in records:
+        writer.write(record)
+    writer.flush()
     return sink.getvalue()

@@ -4,27 +4,15 @@ The metadata that was published before tells the version from which the state kn
 so a publisher keeps nothing between two of them, and several may take turns.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError
-from sleeper.iceberg.file_rows import Changes, FileRows, all_files, find_changes
-from sleeper.iceberg.hidden_rows import (
-    FILE_PATH_ID,
-    delete_file_name,
-    encode_delete_file,
-    find_hidden,
-    has_signature,
-)
-from sleeper.iceberg.key_bounds import lower_bound, upper_bound
-from sleeper.iceberg.location import DELETES, Location
+from sleeper.iceberg.file_rows import Changes, all_files, find_changes
+from sleeper.iceberg.location import Location
+from sleeper.iceberg.manifest_writer import ManifestWriter
 from sleeper.iceberg.manifests import (
     Content,
-    Entry,
     Manifest,
-    bucket_of,
     choose_buckets,
 )
 from sleeper.iceberg.metadata import (
@@ -37,9 +25,7 @@ from sleeper.iceberg.metadata import (
     snapshots_of,
     table_id_of,
 )
-from sleeper.iceberg.metadata_versions import url_of
 from sleeper.iceberg.publishable import check_publishable, must_be_compacted
-from sleeper.iceberg.schemas import SORT_ORDER_ID
 from sleeper.instance import OpenTable
 from sleeper.query.hold import take_shared_hold
 from sleeper.retries import Backoff, retry
@@ -210,135 +196,16 @@ class _Publication:
         buckets = listed[0].buckets if listed else 0
         files = sum(each.files for each in listed if each.content is Content.DATA)
         chosen = choose_buckets(max(files, len(changes.present) if changes else 0), buckets)
-        if changes is None or chosen != buckets:
-            present = all_files(self._state)
-            chosen = choose_buckets(len(present), buckets)
-            return self._write_all(present, listed, chosen)
-        return self._write_changed(changes, listed, buckets)
+        writer = ManifestWriter(self._table, self._location, self._state, self._parent)
+        if changes is not None and chosen == buckets:
+            return writer.write_changed(changes, listed, buckets)
+        present = all_files(self._state)
+        return writer.write_all(present, listed, choose_buckets(len(present), buckets))
 
     def _listed(self) -> list[Manifest]:
         if self._before is None or self._before["location"] != self._location.url:
             return []
         return self._location.read_list(current_snapshot(self._before)["manifest-list"])
-
-    def _write_all(
-        self, present: list[FileRows], listed: list[Manifest], buckets: int
-    ) -> list[Manifest]:
-        """Writes all manifests. Delete files of unchanged rows stay."""
-        hiding = self._read(each for each in listed if each.content is Content.DELETES)
-        by_bucket: dict[int, list[FileRows]] = defaultdict(list)
-        for each in present:
-            by_bucket[bucket_of(self._url(each), buckets)].append(each)
-        result: list[Manifest] = []
-        for bucket, some in by_bucket.items():
-            result += self._write_bucket((bucket, buckets), some, {}, hiding)
-        return result
-
-    def _write_changed(
-        self, changes: Changes, listed: list[Manifest], buckets: int
-    ) -> list[Manifest]:
-        by_bucket: dict[int, list[FileRows]] = defaultdict(list)
-        urls = {url_of(self._root, path) for path in changes.absent}
-        touched = {bucket_of(url, buckets) for url in urls}
-        for each in changes.present:
-            urls.add(self._url(each))
-            by_bucket[bucket_of(self._url(each), buckets)].append(each)
-        touched |= by_bucket.keys()
-        result = [each for each in listed if each.bucket not in touched]
-        for bucket in touched:
-            of_bucket = [each for each in listed if each.bucket == bucket]
-            data, hiding = (
-                self._read(each for each in of_bucket if each.content is content)
-                for content in Content
-            )
-            kept = {url: entry for url, entry in data.items() if url not in urls}
-            result += self._write_bucket((bucket, buckets), by_bucket[bucket], kept, hiding)
-        return result
-
-    def _read(self, manifests: Iterable[Manifest]) -> dict[str, Entry]:
-        """Returns the entries of manifests by the URL of the data file."""
-        read = self._location.read_manifest
-        return {entry.data_path: entry for each in manifests for entry in read(each)}
-
-    def _write_bucket(
-        self,
-        bucket: tuple[int, int],
-        changed: list[FileRows],
-        kept: dict[str, Entry],
-        hiding: dict[str, Entry],
-    ) -> Iterable[Manifest]:
-        """Writes the manifests of a bucket: of the kept data files, and of the changed ones.
-
-        `hiding` has the entries of delete files that may be used again.
-        """
-        data = [*kept.values()]
-        deletes = [hiding[url] for url in kept if url in hiding]
-        for rows in changed:
-            hidden = None if rows.is_whole else self._hide(rows, hiding.get(self._url(rows)))
-            if hidden is None or hidden.rows < rows.file.rows:
-                data.append(self._data_entry(rows))
-                deletes += [] if hidden is None else [hidden]
-        for content, entries in ((Content.DATA, data), (Content.DELETES, deletes)):
-            if entries:
-                yield self._location.write_manifest(
-                    entries, content, bucket, self._state.version, self._parent, self._schema
-                )
-
-    def _hide(self, rows: FileRows, before: Entry | None) -> Entry | None:
-        """Returns the entry of the delete file of a file's rows; None if no row is hidden."""
-        signature = rows.signature
-        if before is not None and has_signature(before.path, signature):
-            return before
-        key_files = self._table.instance.queries.engine().key_files
-        hidden = find_hidden(rows, self._schema, self._root, key_files)
-        url = self._url(rows)
-        content, count = encode_delete_file(url, hidden)
-        if not count:
-            return None
-        path = f"{DELETES}/{delete_file_name(signature)}"
-        if count < rows.file.rows:
-            self._location.put(path, content)
-        bounds = [{"key": FILE_PATH_ID, "value": url.encode()}]
-        return Entry(
-            self._state.version,
-            {
-                "content": 1,
-                "file_path": url_of(self._location.root, path),
-                "file_format": "PARQUET",
-                "partition": {},
-                "record_count": count,
-                "file_size_in_bytes": len(content),
-                "null_value_counts": None,
-                "lower_bounds": bounds,
-                "upper_bounds": bounds,
-                "sort_order_id": None,
-                "referenced_data_file": url,
-            },
-        )
-
-    def _data_entry(self, rows: FileRows) -> Entry:
-        file, keys = rows.file, self._schema.row_keys
-        lower = [(f.id, lower_bound(f, v)) for f, v in zip(keys, file.smallest_key, strict=True)]
-        upper = [(f.id, upper_bound(f, v)) for f, v in zip(keys, file.largest_key, strict=True)]
-        return Entry(
-            rows.added,
-            {
-                "content": 0,
-                "file_path": self._url(rows),
-                "file_format": "PARQUET",
-                "partition": {},
-                "record_count": file.rows,
-                "file_size_in_bytes": file.bytes,
-                "null_value_counts": _entries((field.id, 0) for field in self._schema.keys),
-                "lower_bounds": _entries(lower),
-                "upper_bounds": _entries(each for each in upper if each[1] is not None),
-                "sort_order_id": SORT_ORDER_ID,
-                "referenced_data_file": None,
-            },
-        )
-
-    def _url(self, rows: FileRows) -> str:
-        return url_of(self._root, rows.file.path)
 
     def _content(self, manifests: list[Manifest], url: str, parent: int | None) -> SnapshotContent:
         data, deletes = (
@@ -376,8 +243,3 @@ class _Publication:
             version,
             metadata,
         )
-
-
-def _entries(values: Iterable[tuple[int, Any]]) -> list[dict[str, Any]]:
-    """Returns the entries of a map of Iceberg by field id."""
-    return [{"key": key, "value": value} for key, value in values]

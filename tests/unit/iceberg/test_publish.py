@@ -13,6 +13,7 @@ import pytest
 
 import sleeper
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.iceberg import manifest_writer
 from sleeper.iceberg import metadata as metadata_of_table
 from sleeper.iceberg import publish as publication
 from sleeper.iceberg.automatic import publish_due
@@ -106,7 +107,7 @@ def test_delete_files_of_unchanged_rows_stay(
     table.delete(keys=[[1]])
     first = instance.publish_iceberg("t")
     assert (first.delete_files, first.hidden_rows, first.rows) == (1, 1, 2)
-    monkeypatch.setattr(publication, "encode_delete_file", None)
+    monkeypatch.setattr(manifest_writer, "encode_delete_file", None)
     table.ingest(rows(3))
     second = instance.publish_iceberg("t")
     assert (second.delete_files, second.hidden_rows, second.rows) == (1, 1, 3)
