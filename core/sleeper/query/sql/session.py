@@ -7,6 +7,7 @@ from datafusion import SessionConfig, SessionContext
 
 from sleeper.datafiles.engine.session import create_session
 from sleeper.datafiles.engine.settings import EngineSettings
+from sleeper.query.sql.json_functions import register_json_functions
 from sleeper.query.sql.needs import TableNeeds
 from sleeper.query.sql.plan import TablePlan
 from sleeper.schema.model import PrimitiveType
@@ -47,6 +48,7 @@ def open_sql_session(settings: EngineSettings, pruning: Pruning = _NO_PRUNING) -
     session = create_session(config, settings)
     # The paths of files are internal.
     session.deregister_udf("input_file_name")
+    register_json_functions(session)
     return session
 
 

@@ -25,6 +25,7 @@ from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_size
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.query.run import RESTARTS
+from sleeper.query.sql.json_operators import rewrite_json
 from sleeper.query.sql.needs import TableNeeds, find_needs
 from sleeper.query.sql.parameters import Parameters, bind_parameters
 from sleeper.query.sql.plan import TablePlan, plan_table
@@ -42,6 +43,7 @@ from sleeper.query.sql.text import (
     ALLOWED,
     check_not_explain,
     check_statement,
+    find_parameters,
     find_tables,
     is_explain,
     planning_errors,
@@ -119,8 +121,10 @@ class StatementRun:
         parameters: Parameters | None = None,
     ) -> None:
         check_statement(statement)
-        self._statement = statement
-        self._parameters = bind_parameters(statement, parameters)
+        values = bind_parameters(statement, parameters)
+        self._statement = rewrite_json(statement, values)
+        left = find_parameters(self._statement)
+        self._parameters = {name: values[name] for name in left}
         self._engine = engine
         self._as_of = as_of
         self._files: list[str] = []

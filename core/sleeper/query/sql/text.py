@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, SQLOptions
 
+from sleeper.datafiles.json_syntax import NotJsonError
 from sleeper.errors import DataError, InvalidRequestError, SleeperError, classify_error
+from sleeper.query.sql.tokens import read_tokens
 
 _DEPTH_MAX = 1000
 # A join or a set operation takes about ten times the stack of an operator.
@@ -24,21 +26,6 @@ _OPERATORS = frozenset((
 # fmt: on
 _CLAUSES = frozenset(["SELECT", "WHERE", "GROUP", "HAVING", "QUALIFY", "ORDER", "LIMIT", "WINDOW"])
 _CASE_PARTS = frozenset(("WHEN", "THEN", "ELSE"))
-_TOKEN = re.compile(
-    r"""(?P<blank>\s++|--[^\r\n]*+(?:\r?\n|\Z))
-    |(?P<comment>/\*)
-    |(?P<text>[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+')
-    |(?P<name>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)
-    |(?P<dollar>(?<![\w@\#$])\$\w*+\$)
-    |(?P<parameter>(?<![\w@\#$\x80-\U0010ffff])\$[A-Za-z0-9_]++(?![$\x80-\U0010ffff]))
-    |(?P<number>\d++(?:\.\d++)?+(?:[eE][+-]?+\d++)?+)
-    |(?P<word>\w++)
-    |(?P<symbol>(?!--)[^'"`$])""",
-    re.VERBOSE | re.DOTALL,
-)
-_COMMENT_MARK = re.compile(r"/\*|\*/")
-# Literals such as q'[...]' end at a mark of their own.
-_QUOTED_WORDS = frozenset(("Q", "NQ"))
 _BEFORE_NAMES = frozenset(("", ",", "WITH", "RECURSIVE", "FROM", "JOIN", "AS"))
 
 
@@ -49,7 +36,8 @@ def check_statement(statement: str) -> None:
     """
     depth = _Depth()
     before = previous = ""
-    for kind, token in _tokens(statement):
+    for each in read_tokens(statement):
+        kind, token = each.kind, each.text
         is_sample = token == "(" and previous == "SAMPLE" and before not in _BEFORE_NAMES
         if token == "TABLESAMPLE" or is_sample:
             raise InvalidRequestError("TABLESAMPLE is not supported")
@@ -62,7 +50,7 @@ def check_statement(statement: str) -> None:
 
 def find_parameters(statement: str) -> set[str]:
     """Returns the names of the parameters, such as `id` of `$id`."""
-    return {token[1:] for kind, token in _tokens(statement) if kind == "parameter"}
+    return {each.text[1:] for each in read_tokens(statement) if each.kind == "parameter"}
 
 
 @dataclass(slots=True)
@@ -154,41 +142,6 @@ class _Depth:
             )
 
 
-def _tokens(statement: str) -> Iterator[tuple[str, str]]:
-    """Yields kinds and tokens, words in upper case, without blanks and comments."""
-    position, word_end = 0, -1
-    while position < len(statement):
-        match = _TOKEN.match(statement, position)
-        if match is None or (match.lastgroup == "text" and position == word_end):
-            raise InvalidRequestError(
-                f"invalid SQL: unexpected {statement[position : position + 50]!r}"
-            )
-        kind, token, end = str(match.lastgroup), match[0], match.end()
-        if kind == "comment":
-            end = _comment_end(statement, end)
-        elif kind == "dollar":
-            closed = statement.find(token, end)
-            if closed < 0:
-                raise InvalidRequestError(f"invalid SQL: unterminated {token[:50]}")
-            end = closed + len(token)
-        if kind == "word":
-            token = token.upper()
-            word_end = end if token in _QUOTED_WORDS else -1
-        if kind not in {"blank", "comment"}:
-            yield kind, token
-        position = end
-
-
-def _comment_end(statement: str, position: int) -> int:
-    """Returns the end of the comment that begins before `place`. Comments nest."""
-    depth = 1
-    for mark in _COMMENT_MARK.finditer(statement, position):
-        depth += 1 if mark[0] == "/*" else -1
-        if not depth:
-            return mark.end()
-    raise InvalidRequestError("invalid SQL: unterminated comment")
-
-
 ALLOWED = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 """Read-only statements: no DDL, DML, COPY, SET or PREPARE, also within an EXPLAIN."""
 _PREFIX = re.compile(
@@ -208,6 +161,10 @@ _FILE_ERRORS = ("Parquet", "Object Store error", "IO error", "missing from the p
 # rows reads a key file, whose errors have their class in the text.
 _CONDITION_ERROR = "Error evaluating filter predicate: "
 _KEY_FILE_ERROR = f"{DataError.__name__}: "
+# The text of an error of Python has its class, its place in the code, and more.
+_NOT_JSON = re.compile(
+    rf"value: {NotJsonError.__name__}\(.(?P<reason>.*?).\), traceback: ", re.DOTALL
+)
 
 
 def find_tables(statement: str, names: Iterable[str]) -> list[str]:
@@ -276,6 +233,8 @@ def statement_errors() -> Iterator[None]:
         _, _, reason = text.rpartition(_CONDITION_ERROR)
         if is_panic or any(part in reason for part in (*_FILE_ERRORS, _KEY_FILE_ERROR)):
             raise
+        if match := _NOT_JSON.search(reason):
+            reason = match["reason"]
         raise InvalidRequestError(f"the statement failed: {_strip_prefixes(reason)}") from error
 
 

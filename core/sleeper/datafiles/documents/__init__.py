@@ -1,0 +1,1 @@
+"""Values inside of JSON documents: members, elements and their text, a column at a time."""
