@@ -11,10 +11,12 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ConnectionClosedError
 from moto import mock_aws
 
 from sleeper.aws.clients import aws_client
 from sleeper.aws.watch import WatchedResources, watch_functions
+from sleeper.errors import UnavailableError
 from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
 from sleeper.workers import lambda_function
@@ -241,3 +243,27 @@ def test_queues_on_demand_are_polled_while_they_have_messages(
     assert are_polled() == [True, True, False]
     splitting.delete(message.receipt)
     assert are_polled() == [False, True, False]
+
+
+def test_a_part_that_fails_does_not_prevent_the_others(
+    aws: Lambda,
+    cloudwatch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise ConnectionClosedError(endpoint_url="https://monitoring")
+
+    sources = {QueueName.SPLITTING.value: make_source(QueueName.SPLITTING)}
+    queue = aws.instance.jobs.queue(QueueName.INGEST)
+    queue.send("{}")
+    make_table(aws.instance, "t", compaction_files_batch_size="2")
+    for key in range(21):
+        add_rows(aws.instance, "t", key)
+    aws_client("cloudwatch").meta.events.register("before-call.cloudwatch", refuse)
+    with pytest.raises(UnavailableError, match=r"failed: metrics of queues: .*of functions: "):
+        call(aws, monkeypatch, NOW, sources)
+    source = aws_client("lambda").get_event_source_mapping(UUID=sources["splitting"])
+    assert source["State"] == "Disabled"
+    (metrics,) = metrics_in(capsys.readouterr().out)
+    assert metrics["Lagging"] == [1.0]

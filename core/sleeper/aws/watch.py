@@ -1,18 +1,21 @@
 """Watches an instance for what does not happen, and reports it as metrics of CloudWatch.
 
-The *watch* is a function that a rule starts every few minutes. Each time it looks at the queues:
-for dead letters, and for messages that wait. Once an hour it also looks at the functions of the
-instance, and at its problems (`sleeper.reports.status`). It asks CloudWatch only about queues with
-messages, because each answer has a price. What it finds is logged with its name.
+The *watch* is a function that a rule starts every few minutes. Each time it switches the polls of
+queues (`sleeper.aws.polling`), and looks at the queues for dead letters, and for messages that
+wait. Once an hour it also looks at the functions of the instance, and at its problems
+(`sleeper.reports.status`). It asks CloudWatch only about queues with messages, because each answer
+has a price. What it finds is logged with its name.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sleeper.aws.metrics import DELAY, Series, Values, read_metrics, to_time
+from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueCounts, QueueName
 from sleeper.properties.deployed import DEPLOYED_QUEUES
@@ -58,6 +61,30 @@ class WatchedResources:
     def series(self, metric: str, function: str, period_seconds: int) -> Series:
         """Returns the sums of a metric of a function."""
         return Series(metric, "FunctionName", self.prefix + function, "Sum", period_seconds)
+
+
+class WatchParts:
+    """Parts of the watch, of which one that fails does not prevent the others."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, Exception] = {}
+
+    @contextmanager
+    def run(self, name: str) -> Iterator[None]:
+        """Runs a part. Its error is logged and kept."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("the watch failed in a part: %s", name)
+            self._failed[name] = error
+
+    def check(self) -> None:
+        """Raises UnavailableError if a part has failed."""
+        if self._failed:
+            texts = "; ".join(f"{name}: {error}" for name, error in self._failed.items())
+            raise UnavailableError(f"parts of the watch failed: {texts}") from next(
+                iter(self._failed.values())
+            )
 
 
 _ERRORS_OF_ACCOUNT = Series("Errors", "", "", "Sum", _HOUR_SECONDS)
