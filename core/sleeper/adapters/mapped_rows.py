@@ -6,9 +6,8 @@ import pyarrow as pa
 
 from sleeper.adapters.column_mapping import ColumnMapping
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
-from sleeper.datafiles.sources.parquet import read_parquet
-from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.datafiles.sources.any_format import read_file
+from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.text_values import parse_column
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestTable
@@ -82,14 +81,3 @@ def read_mapped_files(
         checker.json_limits = table.engine.json_limits
         checker.threads = table.engine.threads
         yield from map_rows(mapping, read_file(path, checker), sink)
-
-
-def read_file(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a file of any format, checked and cast."""
-    match source_format(path):
-        case SourceFormat.PARQUET:
-            return read_parquet(path, checker)
-        case SourceFormat.CSV:
-            return read_csv(path, checker)
-        case SourceFormat.JSON_LINES:
-            return read_json_lines(path, checker)

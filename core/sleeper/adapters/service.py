@@ -12,7 +12,7 @@ from sleeper.adapters.definition import (
     TableSource,
     check_adapter_name,
 )
-from sleeper.adapters.mapped_rows import make_checker, parse_constants, read_file
+from sleeper.adapters.mapped_rows import make_checker, parse_constants
 from sleeper.adapters.message import check_workers
 from sleeper.adapters.passwords import read_password
 from sleeper.adapters.postgresql import check_database
@@ -22,6 +22,7 @@ from sleeper.adapters.store import AdapterStore
 from sleeper.adapters.table_rows import check_table
 from sleeper.databases.tls import check_tls
 from sleeper.databases.url import parse_database_url
+from sleeper.datafiles.sources.any_format import read_file
 from sleeper.datafiles.sources.files import RowChecker, SourceFormat, source_format
 from sleeper.datafiles.sources.parquet import open_parquet
 from sleeper.errors import ConflictError, NotFoundError

@@ -18,15 +18,12 @@ from sleeper.datafiles.key_files import keys_schema
 from sleeper.datafiles.key_values import from_key_values
 from sleeper.datafiles.merge.sort import RowSort
 from sleeper.datafiles.sidecars.row_hashes import hash_rows
+from sleeper.datafiles.sources.any_format import read_file
 from sleeper.datafiles.sources.files import (
     RowChecker,
-    SourceFormat,
     find_source_files,
     read_batches,
-    source_format,
 )
-from sleeper.datafiles.sources.parquet import read_parquet
-from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.write.key_file import write_key_file
 from sleeper.deletion.service import (
     DeleteResult,
@@ -45,7 +42,6 @@ from sleeper.schema.model import Key, Schema
 from sleeper.statestore.transactions.codec import encode, hash_request
 from sleeper.statestore.transactions.delete_rows import DeleteRows
 from sleeper.statestore.transactions.transaction import Status, new_transaction_id
-from sleeper.storage.bucket_folder import SourceFile
 
 REGION_BYTES_MAX = 64 * 1024
 """The keys of a larger delete are written to a key file."""
@@ -149,7 +145,7 @@ def delete_keys_from(
             checker = RowChecker(
                 schema, str(path), None, ignores_extra_columns=True, line_bytes_max=line_bytes_max
             )
-            yield from _read_file(path, checker)
+            yield from read_file(path, checker)
 
     return _Run(table, delete_id, {"keys from": names}, regions).execute(read, progress)
 
@@ -210,16 +206,6 @@ def _write_keys(
         settings = file_settings(table.properties())
         root = table.instance.storage.root
         return write_key_file(root, path, keys, settings, on_written)
-
-
-def _read_file(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
-    match source_format(path):
-        case SourceFormat.PARQUET:
-            return read_parquet(path, checker)
-        case SourceFormat.CSV:
-            return read_csv(path, checker)
-        case SourceFormat.JSON_LINES:
-            return read_json_lines(path, checker)
 
 
 class _KeyFingerprint:
