@@ -24,7 +24,7 @@ from sleeper.stash.destination import StashDestination, open_to_read
 from sleeper.stash.document_values import DOCUMENT_FIELDS, document_columns
 from sleeper.stash.layout import StashedTable, StashFormat
 from sleeper.stash.reader import Stash
-from sleeper.stash.record import StashRecords
+from sleeper.stash.record_index import StashRecords
 from sleeper.tables import TableId
 
 _ROWS = "a stash has the rows of its versions"

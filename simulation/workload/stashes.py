@@ -10,7 +10,8 @@ from sleeper.stash.finish import cancel_stash
 from sleeper.stash.layout import StashFormat
 from sleeper.stash.prune import prune_stashes
 from sleeper.stash.reader import Stash
-from sleeper.stash.record import StashRecord, StashRecords, StashRequest
+from sleeper.stash.record import StashRecord, StashRequest
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.requests import remove_schedule, request_stash, withdraw_request
 from sleeper.stash.run import make_locked_stash, make_stash
 from sleeper.stash.schedules import schedule_stash

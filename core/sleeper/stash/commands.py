@@ -271,7 +271,7 @@ def _make(record: "StashRecord", make: "Callable[[OnStage], StashResult]") -> No
 
 
 def _find(instance: "Instance", destination: str | None, name: str | None) -> "StashRecord":
-    from sleeper.stash.record import StashRecords
+    from sleeper.stash.record_index import StashRecords
 
     records = StashRecords(instance.storage.root)
     return records.find(_digest(destination), name)
@@ -279,6 +279,6 @@ def _find(instance: "Instance", destination: str | None, name: str | None) -> "S
 
 def _digest(destination: str | None) -> str | None:
     from sleeper.stash.destination import parse_destination
-    from sleeper.stash.record import destination_digest
+    from sleeper.stash.record_index import destination_digest
 
     return destination and destination_digest(parse_destination(destination))

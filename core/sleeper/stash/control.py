@@ -23,7 +23,8 @@ from sleeper.stash.finish import (
 from sleeper.stash.message import make_sender
 from sleeper.stash.progress import Progress, TableProgress
 from sleeper.stash.properties import STASH_HOURS_MAX
-from sleeper.stash.record import Outcome, StashRecord, StashRecords, TableVersion
+from sleeper.stash.record import Outcome, StashRecord, TableVersion
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.spark_table import spark_bytes, watch_platform
 from sleeper.stash.table_choice import describe_omitted, read_omitted
 from sleeper.stash.versions import LostTableError, hold_minutes, renew_holds

@@ -10,7 +10,8 @@ from sleeper.schedule import next_due_ms
 from sleeper.stash.destination import StashDestination, StashRoot
 from sleeper.stash.layout import EmoTable, StashedTable, root_time_ms
 from sleeper.stash.prune import PruneReport
-from sleeper.stash.record import StashRecords, Trigger
+from sleeper.stash.record import Trigger
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.requests import StartRequest, pending_requests
 from sleeper.stash.schedules import MissedStart, ScheduleStore, StashSchedule
 from sleeper.stash.status import MISSED, StashStatus, get_status

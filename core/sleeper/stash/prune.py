@@ -21,7 +21,8 @@ from sleeper.instance import Instance
 from sleeper.stash.destination import StashDestination, StashRoot, open_to_read, parse_destination
 from sleeper.stash.finish import fail_stash
 from sleeper.stash.layout import SUCCESS, TABLES, is_stash_file, root_time_ms
-from sleeper.stash.record import StashRecord, StashRecords, destination_digest
+from sleeper.stash.record import StashRecord
+from sleeper.stash.record_index import StashRecords, destination_digest
 from sleeper.stash.start import is_dead
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.json_codec import JsonCodec, Member
 from sleeper.stash.layout import root_name
-from sleeper.stash.record import STASHES_FOLDER, StashRecords
+from sleeper.stash.record import STASHES_FOLDER
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.schedules import ScheduleStore
 from sleeper.storage.location import DataRoot
 

@@ -18,7 +18,8 @@ from sleeper.stash.destination import parse_destination
 from sleeper.stash.layout import StashFormat, root_name
 from sleeper.stash.message import check_workers
 from sleeper.stash.prune import parse_age
-from sleeper.stash.record import STASHES_FOLDER, StashRequest, Trigger, destination_digest
+from sleeper.stash.record import STASHES_FOLDER, StashRequest, Trigger
+from sleeper.stash.record_index import destination_digest
 from sleeper.stash.start import check_request
 from sleeper.storage.location import DataRoot
 

@@ -12,13 +12,8 @@ from sleeper.retries import Backoff, retry
 from sleeper.runs.lock import is_locked, lock_root
 from sleeper.stash.destination import StashDestination, open_to_write, parse_destination
 from sleeper.stash.layout import root_name
-from sleeper.stash.record import (
-    STASHES_FOLDER,
-    StashRecord,
-    StashRecords,
-    StashRequest,
-    destination_digest,
-)
+from sleeper.stash.record import STASHES_FOLDER, StashRecord, StashRequest
+from sleeper.stash.record_index import StashRecords, destination_digest
 from sleeper.stash.table_choice import check_exclude, choose_tables
 from sleeper.storage.location import DataRoot
 

@@ -10,14 +10,8 @@ from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.reports.problem import Problem, ProblemState, check_each
 from sleeper.stash.layout import root_name
 from sleeper.stash.progress import TableProgress, TaskResult, add_results
-from sleeper.stash.record import (
-    STASHES_FOLDER,
-    Decision,
-    StashRecord,
-    StashRecords,
-    StashRequest,
-    TableVersion,
-)
+from sleeper.stash.record import STASHES_FOLDER, Decision, StashRecord, StashRequest, TableVersion
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.schedules import ScheduleStore
 from sleeper.stash.start import is_dead
 from sleeper.stash.table_choice import OmittedTable, describe_omitted, read_omitted

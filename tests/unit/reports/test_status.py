@@ -19,7 +19,7 @@ from sleeper.jobs.queue import Failure, QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.problem import ProblemState
 from sleeper.reports.status import gather_status
-from sleeper.stash.record import destination_digest
+from sleeper.stash.record_index import destination_digest
 from sleeper.stash.schedules import schedule_stash
 from tests.clock import DAY_MS, FakeClock
 from tests.unit.export_queue.receiver import create_queue, define_queue

@@ -24,7 +24,8 @@ from sleeper.stash.destination import open_to_read
 from sleeper.stash.due import StartReport, start_due_stashes
 from sleeper.stash.finish import fail_stash
 from sleeper.stash.layout import root_name
-from sleeper.stash.record import StashRecord, StashRecords, StashRequest, Trigger
+from sleeper.stash.record import StashRecord, StashRequest, Trigger
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.requests import (
     pending_requests,
     remove_schedule,

@@ -20,7 +20,7 @@ from sleeper.stash.due import start_due_stashes
 from sleeper.stash.layout import root_name
 from sleeper.stash.listings import list_schedules
 from sleeper.stash.message import run_stash_message
-from sleeper.stash.record import StashRecords
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.schedules import schedule_stash
 from sleeper.stash.status import get_status, list_statuses, list_table_statuses
 from tests.clock import DAY_MS, START_MS, FakeClock

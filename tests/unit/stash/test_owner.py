@@ -10,7 +10,8 @@ from sleeper.stash import Stash
 from sleeper.stash.control import control_stashes
 from sleeper.stash.finish import claim_root, complete_stash, hold_owner
 from sleeper.stash.planning import plan_stash, read_task
-from sleeper.stash.record import Decision, Outcome, StashRecord, StashRecords, StashRequest
+from sleeper.stash.record import Decision, Outcome, StashRecord, StashRequest
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.run import make_stash
 from sleeper.stash.start import start_stash
 from sleeper.stash.task import TaskWriter

@@ -14,14 +14,8 @@ from sleeper.runs.lock import lock_root
 from sleeper.stash import prune as prune_module
 from sleeper.stash.layout import Success, root_name
 from sleeper.stash.prune import PruneReport, parse_age, prune_stashes
-from sleeper.stash.record import (
-    Decision,
-    Outcome,
-    StashRecord,
-    StashRecords,
-    StashRequest,
-    destination_digest,
-)
+from sleeper.stash.record import Decision, Outcome, StashRecord, StashRequest
+from sleeper.stash.record_index import StashRecords, destination_digest
 from sleeper.storage.location import DataRoot
 from tests.clock import DAY_MS, START_MS, FakeClock
 

@@ -29,7 +29,8 @@ from sleeper.stash.control import (
 from sleeper.stash.destination import StashDestination
 from sleeper.stash.finish import cancel_stash
 from sleeper.stash.message import run_stash_message
-from sleeper.stash.record import StashRecord, StashRecords, StashRequest
+from sleeper.stash.record import StashRecord, StashRequest
+from sleeper.stash.record_index import StashRecords
 from sleeper.stash.run import make_stash
 from sleeper.stash.start import is_dead, start_stash
 from sleeper.stash.status import get_status
