@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 
 from sleeper.errors import SleeperError
+from sleeper.iceberg.locations import metadata_of
 from sleeper.iceberg.metadata import current_number
 from sleeper.iceberg.properties import ICEBERG_SECONDS
-from sleeper.iceberg.published import metadata_of
 from sleeper.instance import Instance, OpenTable
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """The listing of a published version."""
 
 from sleeper.iceberg.publish import Published
+from sleeper.iceberg.unpublish import Unpublished
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 
 _COLUMNS = (
@@ -23,3 +24,16 @@ def list_published(name: str, published: Published) -> Listing:
         transactions = pluralize(published.behind, "transaction")
         summary = f"{summary}, {transactions} behind until a compaction"
     return Listing.describe("published", summary, _COLUMNS, [published])
+
+
+_REMOVED = (
+    Column("table", "Table"),
+    Column("location", "Location"),
+    Column("objects", "Objects", ColumnKind.COUNT),
+)
+
+
+def list_unpublished(removed: Unpublished) -> Listing:
+    """Returns what was removed of a published table."""
+    summary = f"table {removed.table} is no longer published in {removed.location}"
+    return Listing.describe("unpublished", summary, _REMOVED, [removed])

@@ -1,11 +1,9 @@
 """The location of a published table: metadata in versions, manifests and delete files."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sleeper.errors import DataError, InvalidRequestError
-from sleeper.files import StoredObject
 from sleeper.iceberg.manifests import (
     Content,
     CopiedBlocks,
@@ -21,16 +19,9 @@ from sleeper.iceberg.manifests import (
     split_manifest,
 )
 from sleeper.iceberg.metadata import Metadata
-from sleeper.iceberg.metadata_versions import HINT_PATH, METADATA, MetadataVersions, url_of
+from sleeper.iceberg.metadata_versions import METADATA, MetadataVersions, is_own, url_of
 from sleeper.schema.model import Schema
 from sleeper.storage.location import UNFINISHED_SUFFIX
-
-DELETES = "deletes"
-_NAME = re.compile(
-    rf"{METADATA}/(v\d+\.metadata\.json|m-\d+-of-\d+-[a-z]+-\d+-[0-9a-f]{{12}}\.avro"
-    rf"|snap-\d+-[0-9a-f]{{12}}\.avro)|{DELETES}/[0-9a-f]{{20}}-[0-9a-f]{{12}}\.parquet"
-)
-"""Names of objects that publications write. Other tables of Iceberg have other ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +30,10 @@ class Location(MetadataVersions):
 
     unsynced: list[str] = field(default_factory=list)
 
-    def list_own(self) -> Iterator[StoredObject]:
-        """Yields the objects that publications wrote, without the hint."""
-        for folder in (METADATA, DELETES):
-            for each in self.root.list_objects(folder):
-                if _NAME.fullmatch(each.path):
-                    yield each
-
     def check_empty(self) -> None:
         """Raises InvalidRequestError if another program wrote metadata here."""
         for each in self.root.list_objects(METADATA):
-            is_own = each.path == HINT_PATH or each.path.endswith(UNFINISHED_SUFFIX)
-            if not is_own and not _NAME.fullmatch(each.path):
+            if not is_own(each.path) and not each.path.endswith(UNFINISHED_SUFFIX):
                 raise InvalidRequestError(
                     f"{url_of(self.root, each.path)} belongs to another table (expected an empty "
                     "location)"

@@ -14,9 +14,9 @@ from sleeper.iceberg.hidden_rows import (
     has_signature,
 )
 from sleeper.iceberg.key_bounds import lower_bound, upper_bound
-from sleeper.iceberg.location import DELETES, Location
+from sleeper.iceberg.location import Location
 from sleeper.iceberg.manifests import Content, CopiedBlocks, Entry, Manifest, bucket_of
-from sleeper.iceberg.metadata_versions import url_of
+from sleeper.iceberg.metadata_versions import DELETES, url_of
 from sleeper.iceberg.schemas import SORT_ORDER_ID
 from sleeper.instance import OpenTable
 from sleeper.statestore.reading.table_state import TableState

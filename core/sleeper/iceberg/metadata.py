@@ -18,6 +18,8 @@ from sleeper.tables import TableRef
 
 _TABLE_ID = "sleeper.table.id"
 TABLE_NAME = "sleeper.table.name"
+INSTANCE_DATA = "sleeper.instance.data"
+"""The property with the URL of the data of the table's instance."""
 _MAPPING = "schema.name-mapping.default"
 _LAST_PARTITION_ID = 999
 # Every publication writes all of them, and readers load them.

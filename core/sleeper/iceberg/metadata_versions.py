@@ -6,9 +6,12 @@ refused. This module needs no library of Avro: functions on AWS read what was pu
 """
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sleeper.errors import ConflictError, DataError, NotFoundError
+from sleeper.files import StoredObject
 from sleeper.iceberg.metadata import Metadata
 from sleeper.storage.location import DataRoot
 
@@ -16,6 +19,13 @@ METADATA = "metadata"
 """The folder of the metadata in its location."""
 HINT_PATH = f"{METADATA}/version-hint.text"
 """The path of the number of the newest version."""
+DELETES = "deletes"
+"""The folder of delete files in their location."""
+_NAME = re.compile(
+    rf"{METADATA}/(v\d+\.metadata\.json|m-\d+-of-\d+-[a-z]+-\d+-[0-9a-f]{{12}}\.avro"
+    rf"|snap-\d+-[0-9a-f]{{12}}\.avro)|{DELETES}/[0-9a-f]{{20}}-[0-9a-f]{{12}}\.parquet"
+)
+"""Names of objects that publications write. Other tables of Iceberg have other ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +74,24 @@ class MetadataVersions:
             raise DataError(f"{self.metadata_url(version)} is damaged: {error}") from error
         return metadata
 
+    def list_own(self) -> Iterator[StoredObject]:
+        """Yields the objects that publications wrote, without the hint."""
+        for folder in (METADATA, DELETES):
+            for each in self.root.list_objects(folder):
+                if each.path != HINT_PATH and is_own(each.path):
+                    yield each
+
     def write(self, version: int, metadata: Metadata) -> None:
         """Creates a version of the metadata. ConflictError if another publisher did."""
         content = json.dumps(metadata, separators=(",", ":")).encode()
         if not self.root.create(metadata_path(version), content):
             raise ConflictError(f"{self.metadata_url(version)} exists: another process publishes")
         self.root.put(HINT_PATH, str(version).encode())
+
+
+def is_own(path: str) -> bool:
+    """Returns whether publications write objects of such names."""
+    return path == HINT_PATH or _NAME.fullmatch(path) is not None
 
 
 def url_of(root: DataRoot, path: str) -> str:

@@ -8,11 +8,12 @@ from sleeper.instance import Instance as Ports
 
 if TYPE_CHECKING:
     from sleeper.iceberg.publish import Published
+    from sleeper.iceberg.unpublish import Unpublished
 
 
 @check_argument_types
 class InstanceIceberg:
-    """The method of `Instance` that publishes tables."""
+    """The methods of `Instance` that publish tables."""
 
     _ports: Ports
 
@@ -31,3 +32,18 @@ class InstanceIceberg:
         from sleeper.iceberg.service import publish_table
 
         return publish_table(self._ports.table(table), None if to is None else os.fspath(to))
+
+    def unpublish_iceberg(
+        self, table: str, location: str | os.PathLike[str] | None = None
+    ) -> "Unpublished":
+        """Removes what was published of a table from a location, so that it is empty.
+
+        The location is by default that of `publish_iceberg`. With one, the table may be deleted, by
+        the name that it had. Raises `NotFoundError` if nothing is published there, and
+        `InvalidRequestError` if another table is.
+        """
+        from sleeper.iceberg.unpublish import unpublish_table
+
+        return unpublish_table(
+            self._ports, table, None if location is None else os.fspath(location)
+        )

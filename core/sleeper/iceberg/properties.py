@@ -6,6 +6,8 @@ from sleeper.properties.value_kind import optional, text, whole_number
 
 _GROUP = "Iceberg"
 _DAY_SECONDS = 24 * 3600
+HOLD_OWNER = "iceberg"
+"""The owner of holds of published versions."""
 
 # fmt: off
 ICEBERG_SECONDS = inherit("iceberg.publish.seconds", whole_number(0, _DAY_SECONDS), 0, _GROUP, "The time within which `sleeper run` publishes a commit for readers of Apache Iceberg, at least 5. 0: only `sleeper iceberg publish` and readers of the catalog do.")

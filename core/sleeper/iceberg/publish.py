@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError
 from sleeper.iceberg.file_rows import Changes, all_files, find_changes
 from sleeper.iceberg.location import Location
+from sleeper.iceberg.locations import is_of_table, record_location
 from sleeper.iceberg.manifest_writer import ManifestWriter
 from sleeper.iceberg.manifests import (
     Content,
@@ -16,6 +17,7 @@ from sleeper.iceberg.manifests import (
     choose_buckets,
 )
 from sleeper.iceberg.metadata import (
+    INSTANCE_DATA,
     Metadata,
     SnapshotContent,
     current_number,
@@ -23,8 +25,8 @@ from sleeper.iceberg.metadata import (
     make_metadata,
     number_of,
     snapshots_of,
-    table_id_of,
 )
+from sleeper.iceberg.properties import HOLD_OWNER
 from sleeper.iceberg.publishable import check_publishable, must_be_compacted
 from sleeper.instance import OpenTable
 from sleeper.query.hold import take_shared_hold
@@ -33,7 +35,6 @@ from sleeper.schema.model import Schema
 from sleeper.statestore.reading.table_state import TableState
 
 _RETRIES = Backoff(retries=4)
-_OWNER = "iceberg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,12 @@ class Published:
     metadata: Metadata
 
 
-def publish(table: OpenTable, location: Location, hold_seconds: int) -> Published:
+def publish(
+    table: OpenTable, location: Location, hold_seconds: int, expires: bool = False
+) -> Published:
     """Publishes the newest version, unless the one that was published last has the same rows.
+
+    With `expires` it is published in any case, and earlier versions are no longer listed.
 
     It is held for at least two thirds of the seconds. While a table of latest rows must be
     compacted, the version that was published before stays. InvalidRequestError if the table cannot
@@ -74,7 +79,7 @@ def publish(table: OpenTable, location: Location, hold_seconds: int) -> Publishe
         number = store.newest_number()
         _hold(table, number, hold_seconds)
         with store.reading(number) as state:
-            published = _Publication(table, location, state).run()
+            published = _Publication(table, location, state, expires).run()
         # Much of the time of the first hold may have passed, or all of it.
         _hold(table, published.number if published.behind else number, hold_seconds)
         return published
@@ -84,19 +89,22 @@ def publish(table: OpenTable, location: Location, hold_seconds: int) -> Publishe
 
 def _hold(table: OpenTable, version: int, seconds: int) -> None:
     if table.state.holds.accepts_writes:
-        take_shared_hold(table.state, version, seconds, table.instance.clock, _OWNER)
+        take_shared_hold(table.state, version, seconds, table.instance.clock, HOLD_OWNER)
 
 
 class _Publication:
     """One publication of the version of a state."""
 
-    def __init__(self, table: OpenTable, location: Location, state: TableState) -> None:
+    def __init__(
+        self, table: OpenTable, location: Location, state: TableState, expires: bool
+    ) -> None:
         check_publishable(table.ref.name, state)
         self._table = table
         self._location = location
         self._state = state
         self._schema: Schema = state.schema
         self._root = table.instance.storage.root
+        self._expires = expires
         self._version, self._before = location.read()
         self._check_same_table()
         parent = current_number(self._before)
@@ -116,7 +124,8 @@ class _Publication:
         if before is not None and changes is not None and self._is_unchanged(changes):
             return self._describe(self._version, before, is_new=False)
         manifests = self._write_manifests(changes)
-        parent = self._parent if before is not None and self._is_same_history else None
+        is_child = before is not None and self._is_same_history and not self._expires
+        parent = self._parent if is_child and self._parent < self._state.version else None
         url = self._location.write_list(manifests, self._state.version, parent)
         version = self._version + 1
         metadata = make_metadata(
@@ -128,6 +137,7 @@ class _Publication:
             self._readable_snapshots(),
             self._table.instance.clock(),
         )
+        metadata["properties"][INSTANCE_DATA] = self._root.url_of("")
         self._location.write(version, metadata)
         return self._describe(version, metadata, is_new=True)
 
@@ -136,7 +146,8 @@ class _Publication:
         if self._before is None or not self._knows_parent():
             raise InvalidRequestError(
                 f"table {self._table.ref.name!r} shows the newest row of each key, and has files "
-                "with common keys (expected compacted leaves: `sleeper compact --full`)"
+                "with common keys (expected compacted leaves: `sleeper iceberg publish "
+                f"{self._table.ref.name} --compact`)"
             )
         behind = self._state.version - self._parent
         return self._describe(self._version, self._before, is_new=False, behind=behind)
@@ -144,11 +155,10 @@ class _Publication:
     def _check_same_table(self) -> None:
         if self._before is None:
             self._location.check_empty()
-        elif table_id_of(self._before) != self._table.ref.id:
-            raise InvalidRequestError(
-                f"{self._location.url} has another table (expected an empty location, or one to "
-                f"which table {self._table.ref.name!r} was published)"
-            )
+        elif not is_of_table(self._table, self._location, self._before):
+            self._before = None
+        if self._before is None:
+            record_location(self._table, self._location)
 
     def _has_published(self, before: Metadata) -> bool:
         """Returns whether the table has the published version, and its files are where they were.
@@ -170,7 +180,7 @@ class _Publication:
 
     def _readable_snapshots(self) -> list[Metadata]:
         """Returns the snapshots that were published before and are still listed."""
-        if not self._is_same_history:
+        if not self._is_same_history or self._expires:
             return []
         return [each for each in snapshots_of(self._before) if self._is_readable(number_of(each))]
 
@@ -183,7 +193,8 @@ class _Publication:
     def _is_unchanged(self, changes: Changes) -> bool:
         assert self._before is not None
         return (
-            not changes.present
+            not self._expires
+            and not changes.present
             and not changes.absent
             and self._before["current-schema-id"] == self._schema.version
             # Otherwise the metadata lists a version that is no longer readable.

@@ -7,6 +7,7 @@ its leaves are compacted.
 from sleeper.errors import InvalidRequestError
 from sleeper.iceberg.file_rows import all_files, have_common_keys, schema_versions
 from sleeper.iceberg.schemas import schema_to_iceberg
+from sleeper.schema.model import Field
 from sleeper.statestore.reading.table_state import TableState
 
 
@@ -37,18 +38,30 @@ def must_be_compacted(state: TableState) -> bool:
 
 
 def _check_defaults(name: str, state: TableState) -> None:
-    """Raises InvalidRequestError if files lack a field with a default.
+    """Raises InvalidRequestError if files lack a field with a default."""
+    lacking = versions_without_defaults(state)
+    if lacking:
+        field = next(iter(lacking.values()))
+        raise InvalidRequestError(
+            f"table {name!r} has files without the field {field.name!r}, whose default "
+            "readers of Iceberg do not know (expected rewritten files: `sleeper iceberg publish "
+            f"{name} --compact`)"
+        )
+
+
+def versions_without_defaults(state: TableState) -> dict[int, Field]:
+    """Returns the versions of the schemas of files that lack a field with a default, with one each.
 
     Readers of Iceberg's format version 2 see null there.
     """
     schema = state.schema
-    if all(field.default is None for field in schema.fields):
-        return
+    defaults = [field for field in schema.fields if field.default is not None]
+    if not defaults:
+        return {}
+    result = {}
     for version in schema_versions(state) - {schema.version}:
         stored = {field.id for field in schema.at(version).fields}
-        for field in schema.fields:
-            if field.default is not None and field.id not in stored:
-                raise InvalidRequestError(
-                    f"table {name!r} has files without the field {field.name!r}, whose default "
-                    "readers of Iceberg do not know (expected files that compactions wrote since)"
-                )
+        lacking = [field for field in defaults if field.id not in stored]
+        if lacking:
+            result[version] = lacking[0]
+    return result

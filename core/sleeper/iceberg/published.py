@@ -1,16 +1,11 @@
 """What was published last, for readers that write nothing. No library of Avro is needed."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.iceberg.locations import metadata_of
 from sleeper.iceberg.metadata import Metadata, current_number, current_snapshot, table_id_of
-from sleeper.iceberg.metadata_versions import MetadataVersions
-from sleeper.iceberg.properties import ICEBERG_LOCATION
 from sleeper.instance import OpenTable
-from sleeper.storage.bucket import is_s3_url
-from sleeper.storage.location import open_root
-from sleeper.storage.read_only_root import ReadOnlyRoot
 
 
 class FoundMetadata(NamedTuple):
@@ -18,20 +13,6 @@ class FoundMetadata(NamedTuple):
 
     url: str
     metadata: Metadata
-
-
-def location_of(table: OpenTable) -> str:
-    """Returns where a table is published: its property, or a folder of the table."""
-    own = table.instance.storage.root.url_of(f"{table.ref.id}/iceberg")
-    return table.properties().get(ICEBERG_LOCATION) or own
-
-
-def metadata_of(table: OpenTable) -> MetadataVersions:
-    """Returns the published metadata of a table, to read it. A missing folder stays missing."""
-    location, root = location_of(table), table.instance.storage.root
-    if is_s3_url(location):
-        return MetadataVersions(open_root(location, root))
-    return MetadataVersions(ReadOnlyRoot(Path(location).resolve()))
 
 
 def find_published(table: OpenTable) -> FoundMetadata:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
+from sleeper.errors import InvalidRequestError
+from sleeper.iceberg.locations import metadata_of
 from sleeper.iceberg.metadata import current_number
 from sleeper.iceberg.properties import ICEBERG_SECONDS
-from sleeper.iceberg.published import metadata_of
+from sleeper.iceberg.publishable import check_publishable, must_be_compacted
 from sleeper.instance import Instance, OpenTable
 from sleeper.reports.output import pluralize
 from sleeper.reports.problem import Problem, ProblemState, check_each
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.transactions.codec import kinds_of
 from sleeper.statestore.transactions.transaction import Subject
 
@@ -30,7 +33,19 @@ def _find_late(table: OpenTable) -> Iterator[Problem]:
         if changed is None:
             return
         since_ms, behind = state.entry_time_ms(changed), state.number - number
+        obstacle = _find_obstacle(table.ref.name, state)
     due_ms = since_ms + table.properties().get(ICEBERG_SECONDS) * 1000
     if table.instance.clock() > due_ms + _LATE_MS:
-        reason = f"the published version is {pluralize(behind, 'transaction')} behind"
+        reason = f"the published version is {pluralize(behind, 'transaction')} behind{obstacle}"
         yield Problem(ProblemState.LAGGING, "iceberg", table.ref.name, reason, since_ms)
+
+
+def _find_obstacle(name: str, state: TableState) -> str:
+    """Returns why the version cannot be published, an empty text if it can."""
+    try:
+        check_publishable(name, state)
+    except InvalidRequestError as error:
+        return f": {error}"
+    if must_be_compacted(state):
+        return f": it must be compacted, as `sleeper iceberg publish {name} --compact` does"
+    return ""

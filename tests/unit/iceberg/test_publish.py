@@ -18,6 +18,7 @@ from sleeper.iceberg import metadata as metadata_of_table
 from sleeper.iceberg import publish as publication
 from sleeper.iceberg.automatic import publish_due
 from sleeper.iceberg.cleaning import clean
+from sleeper.iceberg.compacting import compact_to_publish
 from sleeper.iceberg.file_rows import all_files
 from sleeper.iceberg.location import Location
 from sleeper.iceberg.metadata import Metadata, current_snapshot
@@ -147,12 +148,38 @@ def test_tables_that_make_rows_are_refused(
         instance.publish_iceberg("t")
 
 
-def test_a_location_has_one_table(instance: sleeper.Instance, tmp_path: Path) -> None:
+def test_a_location_has_one_table_until_that_is_deleted_or_unpublished(
+    instance: sleeper.Instance, tmp_path: Path
+) -> None:
     create(instance)
-    instance.create_table("other", json.dumps(SCHEMA))
-    instance.publish_iceberg("t", tmp_path / "published")
-    with pytest.raises(InvalidRequestError, match="has another table"):
-        instance.publish_iceberg("other", tmp_path / "published")
+    instance.create_table("other", json.dumps(SCHEMA)).ingest(rows(1))
+    folder = tmp_path / "published"
+    first = instance.publish_iceberg("t", folder)
+    way_out = f"has table 't', so 'other' .*: `sleeper iceberg unpublish t --to {folder}` empties"
+    with pytest.raises(InvalidRequestError, match=way_out):
+        instance.publish_iceberg("other", folder)
+    with pytest.raises(InvalidRequestError, match=r"has table 't' \(expected 'other'\)"):
+        instance.unpublish_iceberg("other", folder)
+    instance.delete_table("t")
+    second = instance.publish_iceberg("other", folder)
+    assert second.metadata["table-uuid"] != first.metadata["table-uuid"]
+    assert (second.rows, second.snapshots, second.metadata_version) == (1, 1, 2)
+    removed = instance.unpublish_iceberg("other", folder)
+    assert removed.objects >= 4
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    with pytest.raises(NotFoundError, match="no table is published in"):
+        instance.unpublish_iceberg("other", folder)
+    # A table of another instance may exist, whatever this one knows.
+    with sleeper.create_instance(tmp_path / "another") as another:
+        create(another)
+        another.publish_iceberg("t", folder)
+        another.delete_table("t")
+        with pytest.raises(InvalidRequestError, match="has table 't', so 'other'"):
+            instance.publish_iceberg("other", folder)
+        with pytest.raises(NotFoundError, match="expected --to for a deleted one"):
+            another.unpublish_iceberg("t")
+        assert another.unpublish_iceberg("t", folder).location == f"file://{folder}"
+    assert instance.publish_iceberg("other", folder).is_new
 
 
 def test_the_metadata_of_other_programs_stays(instance: sleeper.Instance, tmp_path: Path) -> None:
@@ -173,18 +200,21 @@ def test_the_metadata_of_other_programs_stays(instance: sleeper.Instance, tmp_pa
     assert other.exists()
 
 
-def test_files_that_lack_a_field_with_a_default_must_be_compacted(
-    instance: sleeper.Instance,
+def test_files_that_lack_a_field_with_a_default_must_be_rewritten(
+    instance: sleeper.Instance, ports: Ports
 ) -> None:
-    table = create(instance)
-    table.ingest(rows(1))
-    table.ingest(rows(2))
+    table = create(instance, [10], iceberg__publish__seconds="60")
+    table.ingest(rows(1, 20))
     table.add_field("n", "LongType", default=7)
     with pytest.raises(InvalidRequestError, match="without the field 'n', whose default"):
         instance.publish_iceberg("t")
-    table.compact(full=True)
-    instance.run_until_idle()
+    later = replace(ports, clock=lambda: ports.clock() + 300_000)
+    (problem,) = find_problems(later)
+    assert "expected rewritten files: `sleeper iceberg publish t --compact`" in problem.reason
+    # A compaction leaves lone files as they are.
+    assert compact_to_publish(ports.table("t")) == 2
     assert instance.publish_iceberg("t").rows == 2
+    assert compact_to_publish(ports.table("t")) == 0
 
 
 def test_published_versions_are_held_and_expire_with_the_horizon(
@@ -435,12 +465,16 @@ def test_late_publications_are_problems(instance: sleeper.Instance, ports: Ports
     assert [*find_problems(later)] == []
 
 
-def test_tables_of_latest_rows_must_be_compacted_once(instance: sleeper.Instance) -> None:
+def test_tables_of_latest_rows_must_be_compacted_once(
+    instance: sleeper.Instance, ports: Ports
+) -> None:
     table = create(instance, rows="latest")
     table.ingest(rows(1, 3))
     table.ingest(rows(2))
     with pytest.raises(InvalidRequestError, match="expected compacted leaves"):
         instance.publish_iceberg("t")
+    assert compact_to_publish(ports.table("t")) == 1
+    assert instance.publish_iceberg("t").rows == 3
 
 
 @pytest.mark.slow
