@@ -164,7 +164,9 @@ class System(NamedTuple):
     - `transaction_part`: a class, `sleeper.api.transaction.TransactionPart`.
     - `enricher`: a class that fills fields of ingested rows; `restore`: a function that completes
       a table of a backup; `check_deletion`: one that refuses the deletion of a table that the
-      system needs; `code_users`: one that names what uses a name of user code.
+      system needs; `code_users`: one that names what uses a name of user code; `purge`: one that
+      removes what the system keeps of a table's deleted rows, and returns the objects
+      (`sleeper.purging.report.PurgedObject`).
     """
 
     name: str
@@ -186,6 +188,7 @@ class System(NamedTuple):
     transaction_part: str | None = None
     check_deletion: str | None = None
     code_users: str | None = None
+    purge: str | None = None
     queues: tuple[Queue, ...] = ()
     operations: tuple[Operation, ...] = ()
     companions: tuple[Companion, ...] = ()

@@ -16,12 +16,14 @@ def clean(location: Location, version: int, metadata: Metadata, now_ms: int) -> 
     Younger ones than an hour stay: readers may have older metadata, and publishers write objects
     before the metadata that names them.
     """
+    old = {e.path for e in location.list_own() if now_ms - e.modified_ms > _HOUR_MS}
+    return delete_unneeded(location, version, metadata, old)
+
+
+def delete_unneeded(location: Location, version: int, metadata: Metadata, paths: set[str]) -> int:
+    """Deletes those of the objects that the version does not need. Returns their number."""
     needed = {metadata_path(version), *map(location.path_of, _needed_urls(location, metadata))}
-    unneeded = [
-        each.path
-        for each in location.list_own()
-        if each.path not in needed and now_ms - each.modified_ms > _HOUR_MS
-    ]
+    unneeded = sorted(paths - needed)
     location.root.delete(unneeded)
     return len(unneeded)
 

@@ -1,12 +1,13 @@
 """Publications of the newest version of a table."""
 
-from sleeper.iceberg.cleaning import clean
+from sleeper.errors import InvalidRequestError
+from sleeper.iceberg.cleaning import clean, delete_unneeded
 from sleeper.iceberg.location import Location
+from sleeper.iceberg.locations import location_of
 from sleeper.iceberg.properties import ICEBERG_HOLD_SECONDS
 from sleeper.iceberg.publish import Published, publish
-from sleeper.iceberg.published import location_of
 from sleeper.instance import OpenTable
-from sleeper.storage.location import open_root
+from sleeper.storage.location import DataRoot, open_root
 
 _PUBLICATIONS_PER_CLEANING = 32
 
@@ -27,3 +28,20 @@ def publish_table(table: OpenTable, to: str | None = None) -> Published:
     if published.is_new and published.metadata_version % _PUBLICATIONS_PER_CLEANING == 0:
         clean(location, published.metadata_version, published.metadata, table.instance.clock())
     return published
+
+
+def publish_only_newest(table: OpenTable, root: DataRoot) -> int:
+    """Publishes the newest version as the only one. Returns the number of deleted objects.
+
+    InvalidRequestError if it cannot be published.
+    """
+    location = Location(root)
+    # Publishers that wrote some of these objects find a newer version of the metadata.
+    before = {each.path for each in location.list_own()}
+    seconds = table.properties().get(ICEBERG_HOLD_SECONDS)
+    published = publish(table, location, seconds, expires=True)
+    if not published.is_new:
+        raise InvalidRequestError(
+            f"table {table.ref.name!r} has files with common keys (expected compacted leaves)"
+        )
+    return delete_unneeded(location, published.metadata_version, published.metadata, before)

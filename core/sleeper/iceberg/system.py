@@ -15,6 +15,7 @@ SYSTEM = System(
     ),
     methods="sleeper.iceberg.methods:InstanceIceberg",
     routes="sleeper.iceberg.catalog:catalog_routes",
+    purge="sleeper.iceberg.purging:purge_published",
     problems="sleeper.iceberg.status:find_problems",
     operations=(Operation("sleeper.iceberg.automatic:publish_due"),),
 )

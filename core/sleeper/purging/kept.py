@@ -128,8 +128,7 @@ def list_remains(instance: Instance, splits: int) -> Iterator[PurgedObject]:
     yield _remaining("query tracker", f"queries name keys: {pluralize(days, 'day')}")
     yield _remaining(
         "files outside of the table",
-        "ingested files, exports, published metadata, clones, results, logs and backups are not "
-        "searched",
+        "ingested files, exports, clones, results, logs and backups are not searched",
     )
 
 

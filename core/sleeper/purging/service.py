@@ -5,9 +5,10 @@ Each step is idempotent and durable, so an interrupted purge is simply repeated:
 1. *Rewrite.* Files that may hold deleted rows, by their key bounds, are replaced in all partitions
    that refer to them. The output of a job that was assigned before a delete may hold its rows
    too, so this repeats until no such file has a reference.
-2. *Collect.* The replaced files are deleted when no hold, follower or running query needs them.
-3. *Forget.* The horizon passes the deletes, so that the state forgets their regions.
-4. *Trim.* New snapshots replace the older ones, the log is trimmed, and the state's file is
+2. *Systems.* They remove what they keep of the rows outside of the table.
+3. *Collect.* The replaced files are deleted when no hold, follower or running query needs them.
+4. *Forget.* The horizon passes the deletes, so that the state forgets their regions.
+5. *Trim.* New snapshots replace the older ones, the log is trimmed, and the state's file is
    rewritten, because they hold regions of deletes and key bounds of files.
 """
 
@@ -49,6 +50,7 @@ from sleeper.runs.retry_policy import LOCAL_RETRY_POLICIES
 from sleeper.statestore.reading.delete_queries import Delete
 from sleeper.statestore.reading.newest_queries import CollectableFile, UnneededFile
 from sleeper.statestore.transactions.collection import CollectFiles
+from sleeper.systems import load, systems
 from sleeper.tables import TableId
 from sleeper.workers.worker import Worker, WorkerSettings
 
@@ -132,6 +134,7 @@ class _Purge:
     splits: int
     trim: Trim
     candidates: dict[str, _Candidate] = field(default_factory=dict)
+    of_systems: list[PurgedObject] | None = None
 
     def advance(self, lists_all: bool) -> list[PurgedObject]:
         """Takes every step that is possible now.
@@ -145,6 +148,9 @@ class _Purge:
         self.table.state.floor.end(self.table.state.holds)
         self._find_key_files()
         kept = self._rewrite()
+        if not kept and self.of_systems is None:
+            purges = [load(system.purge) for system in systems() if system.purge is not None]
+            self.of_systems = [each for purge in purges for each in purge(self.table)]
         kept += self._collect()
         kept += [] if kept else self._forget()
         kept += [] if kept else self.trim.advance()
@@ -152,7 +158,7 @@ class _Purge:
 
     def report(self, kept: list[PurgedObject]) -> PurgeReport:
         """Returns the report; what storage still lists is not gone."""
-        deleted = [*self._list_deleted(), *self.trim.deleted]
+        deleted = [*self._list_deleted(), *(self.of_systems or ()), *self.trim.deleted]
         remains = list_remains(self.table.instance, self.splits)
         return PurgeReport(self.table.ref.name, self.number, (*deleted, *kept, *remains))
 

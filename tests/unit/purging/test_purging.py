@@ -475,3 +475,40 @@ def run_all(instance: Instance) -> None:
     worker = Worker(instance, "task", threading.Event())
     while worker.run_one():
         pass
+
+
+def test_published_versions_with_purged_rows_are_removed(tmp_path: Path) -> None:
+    table = PurgedTable(tmp_path / "instance")
+    elsewhere = tmp_path / "elsewhere"
+    table.add_person()
+    for to in (None, elsewhere):
+        table.instance.publish_iceberg("rows", to)
+    table.delete_person()
+    for to in (None, elsewhere):
+        assert table.instance.publish_iceberg("rows", to).delete_files == 1
+    written = [*elsewhere.rglob("*.avro")]
+    assert written
+    report = table.purge()
+    assert kept(report) == []
+    assert sum(f"{elsewhere}: " in path for path in gone(report)) == 1
+    assert [path for path in written if path.exists()] == []
+    assert table.remnants() == []
+    # Manifests are compressed.
+    for to in (None, elsewhere):
+        again = table.instance.publish_iceberg("rows", to)
+        assert (again.is_new, again.snapshots, again.delete_files) == (False, 1, 0)
+        assert again.rows == len(table.others)
+    assert table.purge().is_complete
+
+
+def test_a_table_that_cannot_be_published_again_is_unpublished(tmp_path: Path) -> None:
+    table = PurgedTable(tmp_path / "instance")
+    table.add_person()
+    table.ingest(["z"], ["in a file that nothing rewrites"])
+    published = table.instance.publish_iceberg("rows")
+    table.delete_person()
+    table.table.add_field("n", "LongType", default=7)
+    report = table.purge()
+    (removed,) = (each for each in report.objects if "published versions" in each.object)
+    assert "nothing is published any more: table 'rows' has files without" in str(removed.reason)
+    assert not Path(published.metadata_url.removeprefix("file://")).exists()

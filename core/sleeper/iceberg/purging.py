@@ -1,0 +1,55 @@
+"""Removes published versions from before a purge: their bounds and delete files may name its keys.
+
+It is a step of `sleeper purge`, after the rewriting of data files. The newest version is published
+again as the only one, and whatever it does not need is deleted at once. If it cannot be published,
+nothing stays published.
+"""
+
+from collections.abc import Iterator
+
+from sleeper.errors import InvalidRequestError
+from sleeper.iceberg.locations import metadata_of, recorded_locations
+from sleeper.iceberg.metadata import table_id_of
+from sleeper.iceberg.metadata_versions import MetadataVersions
+from sleeper.iceberg.properties import HOLD_OWNER
+from sleeper.iceberg.unpublish import remove_published
+from sleeper.instance import OpenTable
+from sleeper.purging.report import ObjectState, PurgedObject
+from sleeper.reports.output import pluralize
+from sleeper.storage.location import open_root
+
+
+def purge_published(table: OpenTable) -> list[PurgedObject]:
+    """Removes earlier versions from all locations of the table. Returns what was removed."""
+    removed = list(_purge_locations(table))
+    if removed:
+        newest = table.state.newest_number()
+        holds = [
+            each.id
+            for each in table.state.holds.unexpired()
+            if each.owner == HOLD_OWNER and each.version < newest
+        ]
+        table.state.holds.release(holds)
+    return removed
+
+
+def _purge_locations(table: OpenTable) -> Iterator[PurgedObject]:
+    for url in recorded_locations(table):
+        _, metadata = metadata_of(table, url).read()
+        if metadata is not None and table_id_of(metadata) == table.ref.id:
+            versions = MetadataVersions(open_root(url, table.instance.storage.root))
+            yield _purge_location(table, versions)
+
+
+def _purge_location(table: OpenTable, versions: MetadataVersions) -> PurgedObject:
+    try:
+        from sleeper.iceberg.service import publish_only_newest
+
+        count = publish_only_newest(table, versions.root)
+    except InvalidRequestError as error:
+        count = remove_published(versions)
+        reason = f"nothing is published any more: {error}"
+    else:
+        reason = f"version {table.state.newest_number():,} is published again"
+    name = f"{versions.url}: {pluralize(count, 'object')} of published versions"
+    return PurgedObject(name, ObjectState.GONE, reason=reason)
