@@ -12,8 +12,8 @@ from typing import Annotated
 
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.partitions.region import Region
-from sleeper.schema.model import Key
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import Key, Schema, next_key_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,12 @@ class DataFile:
     def number(self) -> int | None:
         """The number of all rows; None if they have several, or the file is not committed."""
         return self.smallest_number if self.smallest_number == self.largest_number else None
+
+
+def bounds_region(schema: Schema, file: DataFile) -> Region:
+    """Returns the smallest region that contains every key within the file's bounds."""
+    bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
+    return Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
 
 
 @dataclass(frozen=True, slots=True)

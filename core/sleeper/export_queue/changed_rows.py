@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from sleeper.datafiles.merge.request import Stored
 from sleeper.export_queue.changed_keys import ChangedKeys, Rank
 from sleeper.export_queue.table_reader import TableReader
-from sleeper.files import DataFile
+from sleeper.files import DataFile, bounds_region
 from sleeper.instance import Instance
 from sleeper.partitions.region import Region
 from sleeper.query.changes.plan import Operation, PlannedChange
 from sleeper.query.changes.read import Change, read_change
-from sleeper.query.plan import FileScan, LeafPlan, bounds_region
+from sleeper.query.plan import FileScan, LeafPlan
 from sleeper.query.row_keys import KeySet, RowKeys
 from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN
 from sleeper.statestore.reading.change_queries import LoggedCompaction

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
-from sleeper.files import DataFile
+from sleeper.files import DataFile, bounds_region
 from sleeper.partitions.region import Region, covers, join_regions
-from sleeper.query.plan import bounds_region
 from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.statestore.deletes import file_overlap_sql
 from sleeper.statestore.fold_tables import range_columns

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sleeper.errors import InvalidRequestError
-from sleeper.files import DataFile
+from sleeper.files import DataFile, bounds_region
 from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import (
@@ -324,12 +324,6 @@ def check_size(bytes_of_files: int, bytes_max: int) -> None:
 def total_bytes(files: Iterable[DataFile]) -> int:
     """Returns the size of all files, each counted once."""
     return sum({file.path: file.bytes for file in files}.values())
-
-
-def bounds_region(schema: Schema, file: DataFile) -> Region:
-    """Returns the smallest region that contains every key within the file's bounds."""
-    bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
-    return Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
 
 
 T = TypeVar("T")

@@ -6,9 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.files import DataFile
+from sleeper.files import DataFile, bounds_region
 from sleeper.partitions.region import Range, Region, covers, join_regions
-from sleeper.query.plan import bounds_region
 from sleeper.query.sql.plan import plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.tables.data_table import DataTable

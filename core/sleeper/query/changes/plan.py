@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sleeper.files import DataFile, KeyFile
+from sleeper.files import DataFile, KeyFile, bounds_region
 from sleeper.partitions.region import Region
-from sleeper.query.plan import FileScan, LeafPlan, bounds_region, group_in_key_order, plan_query
+from sleeper.query.plan import FileScan, LeafPlan, group_in_key_order, plan_query
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.change_queries import LoggedChange

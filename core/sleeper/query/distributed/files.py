@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sleeper.errors import StateMovedOnError
-from sleeper.files import DataFile
+from sleeper.files import DataFile, bounds_region
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region, covers, join_regions, key_of_region
 from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.query.distributed.plan import Part
 from sleeper.query.distributed.read import Read, TableRead, divide_plan
 from sleeper.query.hold import SharedHold, take_shared_hold
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, bounds_region
+from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.run import RESTARTS, plan_table_query, query_time
 from sleeper.query.service import make_query_table

@@ -8,6 +8,7 @@ from math import ceil
 from typing import TypeVar
 
 from sleeper.datafiles.leaf_keys import LeafKeys, split_points
+from sleeper.files import bounds_region
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
 from sleeper.query.plan import (
@@ -15,7 +16,6 @@ from sleeper.query.plan import (
     LeafPlan,
     QueryPlan,
     SelectedLeaf,
-    bounds_region,
     plan_leaves,
 )
 from sleeper.query.request import Query

@@ -5,11 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sleeper.files import DataFile, FileReference
+from sleeper.files import DataFile, FileReference, bounds_region
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Region, covers, hull, join_regions, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing
-from sleeper.query.plan import bounds_region
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.delete_queries import Delete
 from sleeper.statestore.reading.table_state import TableState
