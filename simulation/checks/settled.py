@@ -3,16 +3,20 @@
 The caller lets the instance's own processes work, and time pass, until they are idle.
 """
 
+from itertools import islice
+
 from simulation.checks.violation import require
 from simulation.model.fold import TableModel
 from simulation.model.journal import Answer, Ingest
 from simulation.model.observer import Observer
+from sleeper.compaction.push_down import plan_moves
 from sleeper.errors import NotFoundError
 from sleeper.files import owner_id
 from sleeper.garbage_collection.service import run_garbage_collection
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
+from sleeper.runs.descent import table_descent
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.reading.version_reader import VersionReader
 from sleeper.statestore.rows import sidecars_from_column
@@ -37,14 +41,14 @@ _REPEATED = (
 _DONE = "accepted jobs are done"
 
 
-def check_settled(observer: Observer, files_per_leaf_max: int, are_orphans_old: bool) -> None:
+def check_settled(observer: Observer, files_per_partition_max: int, are_orphans_old: bool) -> None:
     """Checks all active tables and queues. Orphans are gone if they are old enough."""
     instance = observer.instance
     check_queues(instance)
     for model in observer.refresh():
         table = instance.table(observer.names[model.id])
         if table.ref.online:
-            check_shape(table, files_per_leaf_max)
+            check_shape(table, files_per_partition_max)
         check_accepted(table, model, observer)
         check_collected(table)
         if are_orphans_old:
@@ -65,19 +69,19 @@ def check_queues(instance: Instance) -> None:
         require(not letters, _QUEUES, f"queue {name.value} has dead letters", letters=letters[:3])
 
 
-def check_shape(table: OpenTable, files_per_leaf_max: int) -> None:
-    """Checks that no job holds files, and that references are in leaves with few files."""
+def check_shape(table: OpenTable, files_per_partition_max: int) -> None:
+    """Checks that no job holds files, and that partitions refer to the few files they should."""
     with table.state.reading() as state:
         jobs = list(state.jobs.assigned())
         require(not jobs, _LOCKED, "compaction jobs hold files", table=table.ref, jobs=jobs)
-        higher = state.files.push_down_candidates(3)
-        require(not higher, _SHAPE, "references above leaves", table=table.ref, files=higher)
-        for leaf, files in state.files.leaf_references():
+        moves = list(islice(plan_moves(state, table_descent(table.properties())), 3))
+        require(not moves, _SHAPE, "references belong further down", table=table.ref, moves=moves)
+        for partition, files in state.files.partition_references():
             count = len(list(files))
             require(
-                count <= files_per_leaf_max,
+                count <= files_per_partition_max,
                 _SHAPE,
-                f"leaf {leaf} has {count} files",
+                f"partition {partition} has {count} files",
                 table=table.ref,
             )
 

@@ -124,7 +124,12 @@ def _random_settings(random: Random) -> dict[str, str]:
 
 def random_upkeep_settings(random: Random) -> dict[str, str]:
     """Returns thresholds and strategies, which can change while a table is used."""
-    strategies = ("SizeRatioCompactionStrategy", "BasicCompactionStrategy")
+    strategies = (
+        "SizeRatioCompactionStrategy",
+        "BasicCompactionStrategy",
+        "CostCompactionStrategy",
+        "CostCompactionStrategy",
+    )
     settings = {
         "partition.splitting.threshold": str(random.choice((8, 20, 40, 80))),
         "ingest.file.writing.strategy": random.choice(
@@ -134,6 +139,9 @@ def random_upkeep_settings(random: Random) -> dict[str, str]:
         "compaction.files.batch.size": str(random.choice((3, 3, 4, 6))),
         "compaction.strategy.class": random.choice(strategies),
         "compaction.strategy.sizeratio.ratio": "1",
+        "compaction.strategy.cost.files.max": str(random.choice((2, 3, 5))),
+        "compaction.leaf.rows.min": str(random.choice((0, 1, 3, 10, 10, 1000))),
+        "compaction.leaf.bytes.min": str(1024**3),
         "ingest.batcher.job.min.files": str(random.randint(1, 3)),
         "ingest.batcher.job.max.files": str(random.randint(1, 3)),
     }

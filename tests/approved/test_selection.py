@@ -8,6 +8,7 @@ from sleeper.compaction.strategy import (
     Selector,
     StrategySettings,
     basic_groups,
+    cost_groups,
     select,
     size_ratio_groups,
 )
@@ -15,7 +16,7 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.reading.file_queries import PartitionFile
 from tests.approved.approval import check_approved
 
-_STRATEGIES = {"basic": basic_groups, "ratio": size_ratio_groups}
+_STRATEGIES = {"basic": basic_groups, "cost": cost_groups, "ratio": size_ratio_groups}
 
 _CASES = """
 ratio 12 files, limit 100: small files of a leaf become one job
@@ -33,6 +34,15 @@ a: 10 10 10 10 20 20 20 20 1
 ratio 4 files, limit 100, 2 jobs a leaf: jobs that run count
 a: 10 10 10 10 20 20 20 20 5*j1 5*j1
 b: 10 10 10 10 5*j1 5*j2
+
+cost 12 files, limit 100: a partition has at most 12 files, of which a new one is one
+a: 10 10 10 10 10 10 10 10 10 10 10
+b: 10 10 10 10 10 10 10 10 10 10 10 10
+
+cost 12 files, limit 100: a file waits until the smaller ones are worth its rows
+a: 120 10 10 10 10 10 10 10 10 10 10
+a: 120 60 10 10 10 10 10 10 10 10 10
+a: 7000 120 110 100 90 80 70 60 50 40 30 20
 
 basic 3 files, limit 100: only full groups
 a: 9 1 5 3 7 2 8

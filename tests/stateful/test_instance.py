@@ -1206,7 +1206,7 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading() as state:
             assert state.jobs.count() == 0
             assert all(len(files) == 1 for _, files in state.files.leaf_references())
-            assert not state.files.push_down_candidates(1)
+            assert not list(state.files.inner_references())
         self.every_row_is_there_exactly_once()
 
     def nothing_is_left_over(self) -> None:

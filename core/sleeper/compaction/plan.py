@@ -5,28 +5,25 @@ dispatches jobs that are assigned but not dispatched.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
+from sleeper.compaction.push_down import batches, push_down_references
 from sleeper.compaction.strategy import Selection, select
 from sleeper.compaction.strategy_process import open_selector
 from sleeper.errors import InvalidRequestError
-from sleeper.files import DataFile, FileReference
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.tracker import JobTracker
-from sleeper.partitions.partition import PartitionId
-from sleeper.partitions.region import Range, Region
 from sleeper.properties.instance import COMPACTION_LEASE_SECONDS
 from sleeper.properties.table import COMPACTION_JOBS_MAX
 from sleeper.properties.values import TableProperties
 from sleeper.runs.commit import is_committer_behind
-from sleeper.schema.model import Schema, next_key_value
+from sleeper.runs.descent import table_descent
 from sleeper.statestore.reading.newest_queries import AssignedJob
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
@@ -36,7 +33,6 @@ from sleeper.statestore.transactions.compaction_jobs import (
     JobAssignment,
     ReleaseJobs,
 )
-from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
 from sleeper.tables import TableId, TableRef
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 
@@ -44,12 +40,9 @@ logger = logging.getLogger(__name__)
 
 _JOBS_PER_BATCH = 500
 _FILES_PER_ENTRY = 5_000
-_REFERENCES_PER_READ = 500
-_REFERENCES_PER_ENTRY = 2_000
 
 SendMessages = Callable[[Sequence[str]], object]
 """Sends messages to the queue of compaction jobs, durably."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ class CreationReport:
 def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:
     """Creates the compaction jobs that the table needs and sends them to the queue.
 
-    `full` compacts all files of every leaf. InvalidRequestError if the table is offline.
+    `full` compacts all files of every partition. InvalidRequestError if the table is offline.
     """
     ref = instance.tables.index.find(name)
     if not ref.online:
@@ -117,9 +110,13 @@ def create_compaction_jobs(
     If the table's strategy fails with UserCodeError, no file is assigned.
     """
 
+    has_inner_jobs = table_descent(properties) is not None
+
     def choose(state: TableState, room: int) -> list[Selection]:
+        files = state.files
         with open_selector(properties, code, full) as selector:
-            selections = select(state.files.leaf_references(), selector, room)
+            groups = files.partition_references() if has_inner_jobs else files.leaf_references()
+            selections = select(groups, selector, room)
         if full:
             selections += select_deleted(state, selections, room - len(selections))
         return selections
@@ -128,7 +125,7 @@ def create_compaction_jobs(
 
 
 def create_rewrite_jobs(instance: Instance, ref: TableRef, paths: Sequence[str]) -> CreationReport:
-    """Creates and sends a job for each leaf's reference to one of the files, unless it has one.
+    """Creates and sends a job for each reference to one of the files, unless it has one.
 
     An output has no row that was deleted before. Each job reads one file.
     """
@@ -140,7 +137,7 @@ def create_rewrite_jobs(instance: Instance, ref: TableRef, paths: Sequence[str])
         unassigned = (
             Selection(each.partition_id, (each.path,))
             for each in state.files.file_references(paths)
-            if each.job_id is None and state.partitions.get(each.partition_id).is_leaf
+            if each.job_id is None
         )
         return list(islice(unassigned, max(0, room)))
 
@@ -162,12 +159,12 @@ def _create_jobs(
     released = release_expired_jobs(table_id, store, tracker, clock)
     again = find_undispatched(table_id, store, tracker)
     dispatch(again, tracker, send, clock)
-    pushed_down = push_down_references(store)
+    pushed_down = push_down_references(store, table_descent(properties))
     with store.reading() as state:
         selections = choose(state, properties.get(COMPACTION_JOBS_MAX) - state.jobs.count())
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
-    for batch in _batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):
+    for batch in batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):
         jobs = assign(table_id, store, batch, lease_ms, clock)
         dispatch(jobs, tracker, send, clock)
         created += len(jobs)
@@ -185,7 +182,7 @@ def select_deleted(
     """Returns a selection of one file for each that has deleted rows and is in no other."""
     selected = {(each.partition_id, path) for each in selections for path in each.inputs}
     pending = state.deletes.pending_references() if state.deletes.count() else iter(())
-    alone = (Selection(leaf, (path,)) for leaf, path in pending if (leaf, path) not in selected)
+    alone = (Selection(each, (path,)) for each, path in pending if (each, path) not in selected)
     return list(islice(alone, max(0, jobs_max)))
 
 
@@ -290,62 +287,3 @@ def assign(
         return []
     outcomes = store.commit(*(AssignFiles((claim,)) for claim in claims))
     return [job for job, o in zip(jobs, outcomes, strict=True) if not o.refused]
-
-
-def push_down_references(store: StateStore) -> int:
-    """Moves unassigned references of split partitions to the leaves. Returns their number.
-
-    Each entry moves whole files, up to some thousand new references. References that a
-    concurrent commit changes stay for the next call.
-    """
-    moved = 0
-    while True:
-        with store.reading() as state:
-            moves = [
-                _plan_move(state, file, reference)
-                for file, reference in state.files.push_down_candidates(_REFERENCES_PER_READ)
-            ]
-        applied = 0
-        for entry in _batches(moves, lambda move: len(move.to), _REFERENCES_PER_ENTRY):
-            (outcome,) = store.commit(PushDownReferences(tuple(entry)))
-            applied += 0 if outcome.number is None else len(entry)
-        moved += applied
-        # Without progress, another read would return the same references.
-        if len(moves) < _REFERENCES_PER_READ or not applied:
-            return moved
-
-
-def _plan_move(state: TableState, file: DataFile, reference: FileReference) -> ReferenceMove:
-    source = state.partitions.get(reference.partition_id).region
-    keys = _key_region(state.schema, file).intersect(source)
-    leaves = state.partitions.leaves_overlapping([keys] if keys is not None else [])
-    rows = _share_rows(reference.rows, [leaf.id for leaf in leaves])
-    return ReferenceMove(file.path, reference.partition_id, rows)
-
-
-def _key_region(schema: Schema, file: DataFile) -> Region:
-    """Returns the smallest region that holds every row of the file."""
-    bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
-    return Region(tuple(Range(low, next_key_value(f, high)) for f, low, high in bounds))
-
-
-def _share_rows(rows: int, leaves: list[PartitionId]) -> tuple[tuple[PartitionId, int], ...]:
-    """Divides rows evenly. Each leaf gets at least one, so that strategies see the reference."""
-    share, rest = divmod(rows, max(1, len(leaves)))
-    return tuple(
-        (leaf, max(1, share + (1 if index < rest else 0))) for index, leaf in enumerate(leaves)
-    )
-
-
-def _batches(items: Sequence[T], size: Callable[[T], int], size_max: int) -> Iterator[list[T]]:
-    """Cuts the items into lists of at most this total size, or of one larger item."""
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        if batch and total + size(item) > size_max:
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size(item)
-    if batch:
-        yield batch

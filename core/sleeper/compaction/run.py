@@ -191,22 +191,15 @@ def _find_oldest_beneath(
     """Returns the smallest number of a row that a tombstone of the inputs may hide, or None.
 
     Rows of later commits are newer than the tombstones. By a field they may be older, so that all
-    tombstones are kept. If the partition was split, other files may lie in its leaves.
+    tombstones are kept. Files of partitions above and below may have rows of the same keys.
     """
     latest = state.schema.latest
     if latest is None:
         return None
     if latest.by is not None:
         return 0
-    own = {file.path for file in inputs}
-    return min(
-        (
-            file.smallest_number or 0
-            for leaf in state.partitions.leaves_overlapping([partition.region])
-            for file in state.files.leaf_files(leaf.id, leaf.region)
-            if file.path not in own
-        ),
-        default=None,
+    return state.files.smallest_number(
+        partition.id, partition.region, [file.path for file in inputs]
     )
 
 

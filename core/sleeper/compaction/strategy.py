@@ -1,6 +1,6 @@
 """Selection of the files to compact together.
 
-A strategy groups the unassigned files of one leaf. Each group of two or more files becomes a
+A strategy groups the unassigned files of one partition. Each group of two or more files becomes a
 job. Strategies are registered by name (`sleeper.user_code.wheel`), like those of users.
 """
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from sleeper.errors import UserCodeError
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.reading.file_queries import PartitionFile
+
+_FILES_PER_JOB_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class StrategySettings:
     files_per_job_max: int = 12
     size_ratio: float = 3.0
     jobs_per_partition_max: int | None = None
+    files_max: int = 12
 
 
 Strategy = Callable[[Sequence[FileSize], StrategySettings], list[list[FileSize]]]
@@ -66,11 +69,48 @@ def size_ratio_groups(
     return groups
 
 
+def cost_groups(files: Sequence[FileSize], settings: StrategySettings) -> list[list[FileSize]]:
+    """Returns the files to merge so that rows are rewritten as rarely as `files_max` files allow.
+
+    With at most k files beside a new one, of which each row is rewritten at most w times,
+    C(w + k, k) equal files can be added (docs/design/0028-compaction-by-rows.md). So a file that
+    was rewritten w - 1 times is merged with all smaller ones when these have k / w times its rows,
+    where k is the number of files that it and the smaller ones may be. The last of the k is merged
+    with any smaller file.
+    """
+    ordered = _by_size(files)[::-1]
+    smaller = sum(f.rows for f in ordered)
+    for index, file in enumerate(ordered[:-1]):
+        smaller -= file.rows
+        files_left = settings.files_max - index - 1
+        rewrites = _count_rewrites(file.rows / max(1, ordered[-1].rows), files_left)
+        if files_left < 2 or smaller * (rewrites + 1) >= file.rows * files_left:
+            return _in_equal_parts(ordered[index:][::-1])
+    return []
+
+
+def _count_rewrites(size: float, files_max: int) -> int:
+    """Returns the smallest w with C(w + files_max, files_max) >= size."""
+    rewrites, reached = 0, 1.0
+    while files_max > 1 and reached < size:
+        rewrites += 1
+        reached *= (rewrites + files_max) / rewrites
+    return rewrites
+
+
+def _in_equal_parts(files: list[FileSize]) -> list[list[FileSize]]:
+    parts = -(-len(files) // _FILES_PER_JOB_MAX)
+    size = -(-len(files) // parts)
+    return [
+        part for start in range(0, len(files), size) if len(part := files[start : start + size]) > 1
+    ]
+
+
 def whole_leaf_groups(
     files: Sequence[FileSize],
     settings: StrategySettings,  # noqa: ARG001
 ) -> list[list[FileSize]]:
-    """Returns one group of all files of the leaf, for a full compaction."""
+    """Returns one group of all files of the partition, for a full compaction."""
     return [_by_size(files)] if len(files) > 1 else []
 
 
@@ -85,7 +125,7 @@ def _is_even(run: Sequence[FileSize], ratio: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Files of one leaf to compact together."""
+    """Files of one partition to compact together."""
 
     partition_id: PartitionId
     inputs: tuple[str, ...]
@@ -127,22 +167,22 @@ class Selector:
 
 
 def select(
-    leaves: Iterable[tuple[PartitionId, Sequence[PartitionFile]]],
+    partitions: Iterable[tuple[PartitionId, Sequence[PartitionFile]]],
     selector: Selector,
     jobs_max: int,
 ) -> list[Selection]:
-    """Returns at most `jobs_max` selections, of the leaves with the most files first."""
+    """Returns at most `jobs_max` selections, of the partitions with the most files first."""
     if jobs_max <= 0:
         return []
-    ranked = heapq.nlargest(jobs_max, _select_all(leaves, selector), key=lambda each: each[0])
+    ranked = heapq.nlargest(jobs_max, _select_all(partitions, selector), key=lambda each: each[0])
     return [selection for _, selection in ranked]
 
 
 def _select_all(
-    leaves: Iterable[tuple[PartitionId, Sequence[PartitionFile]]], selector: Selector
+    partitions: Iterable[tuple[PartitionId, Sequence[PartitionFile]]], selector: Selector
 ) -> Iterator[tuple[int, Selection]]:
-    """Yields each selection after the number of unassigned files of its leaf."""
-    for partition_id, files in leaves:
+    """Yields each selection after the number of unassigned files of its partition."""
+    for partition_id, files in partitions:
         free = [FileSize(f.path, f.rows) for f in files if f.job_id is None]
         if len(free) < 2:
             continue

@@ -34,6 +34,7 @@ from sleeper.properties.table import (
     COMPACTION_FILES_BATCH_SIZE,
     COMPACTION_STRATEGY,
     COMPACTION_STRATEGY_TIMEOUT_SECONDS,
+    COST_FILES_MAX,
     SIZE_RATIO,
     SIZE_RATIO_JOBS_MAX,
 )
@@ -68,6 +69,7 @@ def _make_selector(name: str, strategy: Strategy, properties: TableProperties) -
         properties.get(COMPACTION_FILES_BATCH_SIZE),
         properties.get(SIZE_RATIO),
         properties.get(SIZE_RATIO_JOBS_MAX) if strategy is size_ratio_groups else None,
+        properties.get(COST_FILES_MAX),
     )
     return Selector(name, strategy, settings)
 

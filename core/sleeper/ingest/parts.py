@@ -25,6 +25,7 @@ from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget
 from sleeper.errors import SleeperError
 from sleeper.files import DataFile
 from sleeper.ingest.gathered_rows import GatheredRows
+from sleeper.ingest.references import choose_references
 from sleeper.ingest.run import (
     IngestResult,
     IngestTable,
@@ -200,7 +201,10 @@ def commit_ingest(
         if begun.target.schema.latest is not None:
             _check_ties(begun.target.schema, files, instance)
         start = begun.target.start
-        result = commit_new_files(ingest_table(table), job_id, start, tuple(files), request)
+        target = ingest_table(table)
+        with table.state.reading() as state:
+            added = choose_references(state, target.descent, files)
+        result = commit_new_files(target, job_id, start, added, request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))
         raise

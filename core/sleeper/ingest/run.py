@@ -34,6 +34,7 @@ from sleeper.datafiles.write.partitioned import (
 )
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.ingest.gathered_rows import GatheredRows
+from sleeper.ingest.references import choose_references
 from sleeper.processing.enrichment import Lookup, enriched_names
 from sleeper.runs.commit import (
     RunStart,
@@ -43,6 +44,7 @@ from sleeper.runs.commit import (
     find_earlier_commit,
 )
 from sleeper.schema.model import Schema
+from sleeper.statestore.reading.descent import Descent
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status
@@ -77,7 +79,7 @@ class IngestTable:
     """The target table and the resources of an ingest.
 
     `commit` may queue the commit (see `CommitRun`). The default commits here. `enrichment` is None
-    if the table has none.
+    if the table has none. Without a `descent`, all references are in leaves.
     """
 
     table_id: str
@@ -91,6 +93,7 @@ class IngestTable:
     refuses_extra_columns: bool = False
     commit: Callable[[AddFiles], Outcome | None] | None = None
     enrichment: TableEnrichment | None = None
+    descent: Descent | None = None
 
     @property
     def source_schema(self) -> Schema:
@@ -301,7 +304,9 @@ class StagedRows:
             table.engine.spill_folder,
         )
         on_rows = (progress or _NO_PROGRESS).rows_written
-        return self.gathered.write(target, table.strategy, on_rows)
+        files = self.gathered.write(target, table.strategy, on_rows)
+        with table.state.reading(stale=True) as state:
+            return choose_references(state, table.descent, files)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from sleeper.properties.table import (
     INGEST_ENRICHMENT,
 )
 from sleeper.runs.commit import choose_commit
+from sleeper.runs.descent import table_descent
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
@@ -237,6 +238,7 @@ def ingest_table(table: OpenTable) -> IngestTable:
         FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
         properties.get(EXTRA_COLUMNS_REFUSED),
         enrichment=enrichment,
+        descent=table_descent(properties),
     )
 
 

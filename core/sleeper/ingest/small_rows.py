@@ -39,6 +39,7 @@ from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.files import SIDECAR_SUFFIXES, new_data_path
 from sleeper.ingest.gathered_rows import LastRows
+from sleeper.ingest.references import choose_references
 from sleeper.ingest.run import IngestTable
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.runs.commit import RunStart
@@ -265,7 +266,8 @@ def write_small(
             table.root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
         raise
     references = tuple((leaves[index].id, rows) for index, rows in rows_of_leaf.items())
-    return (NewFile(file, references),)
+    with table.state.reading(stale=True) as state:
+        return choose_references(state, table.descent, [NewFile(file, references)])
 
 
 def _sort(

@@ -168,11 +168,14 @@ COLLECTION_DELAY_MINUTES = inherit("gc.delay.minutes", whole_number(0), 10, Grou
 
 SPLIT_THRESHOLD_ROWS = inherit("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")
 
-COMPACTION_STRATEGY = inherit("compaction.strategy.class", class_name("a registered compaction strategy"), "SizeRatioCompactionStrategy", Group.COMPACTION, "The strategy that selects the files of compaction jobs. SizeRatioCompactionStrategy and BasicCompactionStrategy are built in.")
-COMPACTION_FILES_BATCH_SIZE = inherit("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "The maximum number of files in a compaction job.")
+COMPACTION_STRATEGY = inherit("compaction.strategy.class", class_name("a registered compaction strategy"), "SizeRatioCompactionStrategy", Group.COMPACTION, "The strategy that selects the files of compaction jobs. SizeRatioCompactionStrategy, CostCompactionStrategy and BasicCompactionStrategy are built in.")
+COMPACTION_FILES_BATCH_SIZE = inherit("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "The maximum number of files in a compaction job of SizeRatioCompactionStrategy and BasicCompactionStrategy.")
 COMPACTION_STRATEGY_TIMEOUT_SECONDS = inherit("compaction.strategy.timeout.seconds", whole_number(1), 60, Group.COMPACTION, "The maximum time in which a strategy of a wheel selects the files of a partition. The strategy runs in a process of its own, which is killed after that time.")
 SIZE_RATIO = inherit("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller files if these together have at least this multiple of its rows.")
 SIZE_RATIO_JOBS_MAX = inherit("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a partition.")
+COST_FILES_MAX = inherit("compaction.strategy.cost.files.max", whole_number(2, 1_000), 12, Group.COMPACTION, "The number of files of a partition that CostCompactionStrategy keeps at most, beside those that wait for their job. More files cost reads more, and rewrite rows less often.")
+COMPACTION_LEAF_ROWS_MIN = inherit("compaction.leaf.rows.min", whole_number(0), 0, Group.COMPACTION, "The rows of a file per leaf that are enough for references in leaves. A file of fewer rows has one reference, in the lowest partition that contains its keys, and is compacted there. 0: files always have references in leaves.")
+COMPACTION_LEAF_BYTES_MIN = inherit("compaction.leaf.bytes.min", byte_count(), 16 * 1024**2, Group.COMPACTION, "The bytes of a file per leaf that are enough for references in leaves, if its rows are not.")
 COMPACTION_JOBS_MAX = inherit("compaction.job.creation.limit", whole_number(1), 100_000, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a table.")
 COMPACTION_COMMIT_ASYNC = inherit("compaction.job.commit.async", FLAG, True, Group.COMPACTION, "On AWS: whether compaction tasks send their commits to the committer, which batches the commits of several jobs.")
 

@@ -73,6 +73,12 @@ BUILT_IN = (
     ),
     EntryPoint(
         CodeKind.STRATEGY,
+        "CostCompactionStrategy",
+        "sleeper.compaction.strategy",
+        "cost_groups",
+    ),
+    EntryPoint(
+        CodeKind.STRATEGY,
         "SizeRatioCompactionStrategy",
         "sleeper.compaction.strategy",
         "size_ratio_groups",

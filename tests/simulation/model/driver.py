@@ -112,7 +112,7 @@ class Driver:
             for ref in refs:
                 run_orphan_collection(self.instance, ref)
             self.checker.check_all()
-        check_settled(self.observer, files_per_leaf_max=1, are_orphans_old=True)
+        check_settled(self.observer, files_per_partition_max=1, are_orphans_old=True)
 
     def check_backups(self) -> None:
         """Restores the newest backup, and compares its tables."""

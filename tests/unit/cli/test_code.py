@@ -43,7 +43,7 @@ def test_code_add_list_and_remove(sleeper: Sleeper, wheel: Path) -> None:
         ("pick", "compaction strategy", "my_code_pick:pick"),
     ]
     assert {r["name"] for r in sleeper("code", "list", "-o", "json").rows} > {"SumByKey", "Mine"}
-    assert "2 names in 1 wheel, 6 built in" in sleeper("code", "list").stdout
+    assert "2 names in 1 wheel, 7 built in" in sleeper("code", "list").stdout
     assert sleeper("code", "remove", "my_code").stderr == "removed my_code-1.0-py3-none-any.whl\n"
     assert sleeper("code", "remove", "my_code").stderr == (
         "error: unknown wheel 'my_code' (expected one of: none)\n"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sleeper.compaction.plan import CreationReport, push_down_references
+from sleeper.compaction.plan import CreationReport
+from sleeper.compaction.push_down import push_down_references
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import StateMovedOnError
 from sleeper.jobs.status import JobState

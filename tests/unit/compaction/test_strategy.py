@@ -1,6 +1,7 @@
 """Strategies as functions from file sizes to groups."""
 
 from functools import partial
+from math import comb
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from sleeper.compaction.strategy import (
     Strategy,
     StrategySettings,
     basic_groups,
+    cost_groups,
     size_ratio_groups,
     whole_leaf_groups,
 )
@@ -52,13 +54,55 @@ def test_basic_groups_are_full_and_start_with_the_smallest() -> None:
     assert sizes(basic_groups(files(9, 1, 5, 3, 7, 2, 8), settings)) == [[1, 2, 3], [5, 7, 8]]
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([5], []),
+        ([5, 5, 5, 5], []),
+        ([5, 5, 5, 5, 5], [[5, 5, 5, 5, 5]]),
+        ([25, 5, 5, 5], []),
+        ([25, 5, 5, 5, 5], [[5, 5, 5, 5]]),
+        ([25, 25, 5, 5], []),
+        ([25, 20, 15, 15, 5], [[5, 15, 15, 20, 25]]),
+    ],
+)
+def test_cost_groups_wait_until_smaller_files_have_enough_rows(
+    rows: list[int], expected: list[list[int]]
+) -> None:
+    assert sizes(cost_groups(files(*rows), StrategySettings(files_max=5))) == expected
+
+
+@pytest.mark.parametrize("files_max", [2, 3, 5, 12])
+def test_cost_groups_rewrite_rows_as_rarely_as_so_many_files_allow(files_max: int) -> None:
+    rewritten = 0
+    state: list[int] = []
+    for added in range(1, 600):
+        state.append(1)
+        assert len(state) <= files_max
+        for group in cost_groups(files(*state), StrategySettings(files_max=files_max)):
+            merged = [f.rows for f in group]
+            rewritten += sum(merged)
+            for each in merged:
+                state.remove(each)
+            state.append(sum(merged))
+        assert sum(state) == added
+        kept = files_max - 1
+        most = next(w for w in range(added) if comb(w + kept, kept) >= added)
+        assert rewritten <= most * added
+
+
+def test_many_files_are_merged_in_jobs_of_equal_numbers_of_files() -> None:
+    groups = cost_groups(files(*[7] * 250), StrategySettings())
+    assert [len(each) for each in groups] == [84, 84, 82]
+
+
 def test_whole_leaf_group_needs_two_files() -> None:
     assert sizes(whole_leaf_groups(files(9, 1, 5), StrategySettings(2))) == [[1, 5, 9]]
     assert whole_leaf_groups(files(9), StrategySettings()) == []
 
 
 @given(
-    st.sampled_from([basic_groups, size_ratio_groups, whole_leaf_groups]),
+    st.sampled_from([basic_groups, cost_groups, size_ratio_groups, whole_leaf_groups]),
     st.lists(st.integers(0, 10**9), max_size=60),
     st.integers(2, 12),
 )
@@ -74,6 +118,7 @@ def test_groups_are_disjoint_and_have_two_or_more_files(
 def test_strategies_load_by_registered_name_only() -> None:
     load = partial(BUILT_IN_CODE.load, CodeKind.STRATEGY)
     assert load("BasicCompactionStrategy") is basic_groups
+    assert load("CostCompactionStrategy") is cost_groups
     assert load("SizeRatioCompactionStrategy") is size_ratio_groups
     with pytest.raises(InvalidRequestError, match=r"no compaction strategy 'os\.system' is reg"):
         load("os.system")

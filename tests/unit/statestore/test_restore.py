@@ -109,7 +109,7 @@ def test_references_of_split_partitions_return_and_are_pushed_down_again(
     move_down(table, "a")
     assert table.leaf_paths("left") == table.leaf_paths("right") == ["a"]
     with table.store.reading() as state:
-        assert not state.files.push_down_candidates(1)
+        assert not list(state.files.inner_references())
     with table.store.reading(before) as state:
         assert [(r.partition_id, r.path) for r in state.files.references()] == [(ROOT, "a")]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sleeper.compaction.plan import push_down_references
+from sleeper.compaction.push_down import push_down_references
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.export_queue.transactions import (
     ChangeExportQueue,
@@ -200,7 +200,7 @@ def test_a_push_down_moves_the_reference_to_the_leaves_that_overlap_the_file(tab
     assert table.leaf_paths("left") == ["a", "b"]
     assert table.leaf_paths("right") == ["a"]
     with table.store.reading() as state:
-        assert state.files.push_down_candidates(10) == []
+        assert list(state.files.inner_references()) == []
         assert {(r.path, r.partition_id, r.rows) for r in state.files.references()} == {
             ("a", "left", 5),
             ("a", "right", 5),
@@ -213,7 +213,7 @@ def test_a_shared_file_is_pushed_down_below_its_reference_only(table):
     table.commit(AddFiles("job", START_MS, (NewFile(data_file("a"), ((LEFT, 4), (RIGHT, 6))),)))
     table.split(LEFT, 2, "ll", "lr")
     with table.store.reading() as state:
-        ((file, reference),) = state.files.push_down_candidates(10)
+        ((file, reference),) = state.files.inner_references()
     assert (file.path, reference.partition_id) == ("a", "left")
     assert push_down_references(table.store) == 1
     assert [table.leaf_paths(leaf) for leaf in ("ll", "lr", "right")] == [["a"]] * 3

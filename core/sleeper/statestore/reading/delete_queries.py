@@ -64,15 +64,15 @@ class DeleteQueries(VersionReader):
         return [_delete_from_columns(row) for _, *row in rows]
 
     def pending_references(self) -> Iterator[tuple[PartitionId, str]]:
-        """Yields the unassigned references of leaves that a compaction would free of deleted rows.
+        """Yields the unassigned references that a compaction would free of deleted rows.
 
-        Each is a leaf and a path. There is a delete of the leaf's part of the file's key bounds.
+        Each is a partition and a path. There is a delete of its part of the file's key bounds.
         """
         dimensions = self.dimensions
         return self.stream(
             "SELECT p.id, f.path FROM refs r CROSS JOIN partitions p ON p.key = r.partition"
             " CROSS JOIN files f ON f.key = r.file"
-            f" WHERE {current('r')} AND {current('p', 'split')} AND r.job IS NULL AND EXISTS ("
+            f" WHERE {current('r')} AND r.job IS NULL AND EXISTS ("
             "SELECT 1 FROM deletes d WHERE d.since <= :n AND (d.removed IS NULL OR d.removed > :n)"
             f" AND d.number > f.applied AND {file_overlap_sql(dimensions)}"
             f" AND {partition_overlap_sql(dimensions)})"

@@ -95,6 +95,28 @@ class FileQueries(VersionReader):
                 result.setdefault(leaf_id, []).append(data_file_from_columns(row))
         return result
 
+    def smallest_number(
+        self, partition_id: PartitionId, region: Region, without: Sequence[str]
+    ) -> int | None:
+        """Returns the smallest number of rows that the partition's region may have.
+
+        They are in files of the partition, its ancestors and the partitions below, other than
+        `without`. None if there is no such file.
+        """
+        (smallest,) = self.row(
+            f"{_CHAIN}, below (key) AS (SELECT key FROM partitions WHERE id = :id UNION ALL"
+            " SELECT p.key FROM below CROSS JOIN partitions p ON p.parent = below.key),"
+            " every (key) AS (SELECT key FROM chain UNION SELECT key FROM below)"
+            " SELECT min(f.smallest_number) FROM every"
+            " CROSS JOIN refs r ON r.partition = every.key CROSS JOIN files f ON f.key = r.file"
+            f" WHERE {current('r')} AND {file_overlap_sql(self.dimensions)}"
+            " AND f.path NOT IN (SELECT value FROM json_each(:without))",
+            id=partition_id,
+            without=json.dumps(without),
+            **region_parameters(region),
+        )
+        return None if smallest is None else int(smallest)
+
     def count_leaf_files(self, leaf_id: PartitionId, limit: int) -> int:
         """Returns the number of files that the leaf and its ancestors reference, up to a limit."""
         (count,) = self.row(
@@ -196,30 +218,33 @@ class FileQueries(VersionReader):
 
         One pass in bounded memory: what compaction planning needs.
         """
+        return self._references(current("p", "split"))
+
+    def partition_references(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
+        """Returns every partition that has references, leaf or not, like `leaf_references`."""
+        return self._references("p.added <= :n")
+
+    def _references(self, condition: str) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
         rows = self.stream(
             "SELECT p.id, f.path, r.rows, j.id, f.bytes, f.rows FROM refs r"
             " CROSS JOIN partitions p ON p.key = r.partition"
             " CROSS JOIN files f ON f.key = r.file LEFT JOIN jobs j ON j.key = r.job"
-            f" WHERE {current('r')} AND {current('p', 'split')} ORDER BY r.partition, r.file"
+            f" WHERE {current('r')} AND {condition} ORDER BY r.partition, r.file"
         )
         for partition_id, group in groupby(rows, itemgetter(0)):
             yield partition_id, [PartitionFile(*row[1:]) for row in group]
 
-    def push_down_candidates(self, limit: int) -> list[tuple[DataFile, FileReference]]:
-        """Returns up to `limit` unassigned references of non-leaf partitions, in no order."""
-        rows = self.rows(
+    def inner_references(self) -> Iterator[tuple[DataFile, FileReference]]:
+        """Returns the unassigned references of partitions that are not leaves, in no order."""
+        rows = self.stream(
             "SELECT p.id, r.rows,"
             f" {data_file_columns(self.dimensions)} FROM partitions p"
             " CROSS JOIN refs r ON r.partition = p.key CROSS JOIN files f ON f.key = r.file"
             f" WHERE p.added <= :n AND p.split <= :n AND {current('r')} AND r.job IS NULL"
-            " LIMIT :limit",
-            limit=limit,
         )
-        result = []
         for partition_id, reference_rows, *columns in rows:
             file = data_file_from_columns(columns)
-            result.append((file, FileReference(file.path, partition_id, reference_rows)))
-        return result
+            yield file, FileReference(file.path, partition_id, reference_rows)
 
     def ingested_after(self, number: int, limit: int) -> list[tuple[int, DataFile]]:
         """Returns the change feed: files that ingests added after `number`, with their numbers.

@@ -68,6 +68,41 @@ class PartitionQueries(VersionReader):
         leaves = [_partition(row) for row in result.values()]
         return sorted(leaves, key=lambda p: [r.min for r in p.region.ranges])
 
+    def lowest_containing(self, region: Region) -> Partition:
+        """Returns the lowest partition that contains the region."""
+        inside = " AND ".join(
+            f"p.min_{i} <= :low_{i} AND (p.max_{i} IS NULL OR p.max_{i} >= :high_{i})"
+            for i in range(self.dimensions)
+        )
+        row = self.row(
+            "WITH RECURSIVE walk (key, split, depth) AS ("
+            " SELECT p.key, p.split, 0 FROM partitions p WHERE p.parent IS NULL"
+            " UNION ALL SELECT p.key, p.split, walk.depth + 1 FROM walk"
+            " CROSS JOIN partitions p ON p.parent = walk.key"
+            f" WHERE walk.split <= :n AND {inside})"
+            f" SELECT {self._select} FROM walk CROSS JOIN partitions p ON p.key = walk.key"
+            " LEFT JOIN partitions parent ON parent.key = p.parent"
+            " ORDER BY walk.depth DESC LIMIT 1",
+            **region_parameters(region),
+        )
+        return _partition(row)
+
+    def count_overlapping(self, region: Region, limit: int) -> int:
+        """Returns the number of leaves that overlap the region, up to a limit."""
+        overlap = partition_overlap_sql(self.dimensions)
+        # The deepest partition comes first, so the limit is reached without a walk of all.
+        (count,) = self.row(
+            "SELECT count(*) FROM (WITH RECURSIVE walk (key, split, depth) AS ("
+            f" SELECT p.key, p.split, 0 FROM partitions p WHERE p.parent IS NULL AND {overlap}"
+            " UNION ALL SELECT p.key, p.split, walk.depth + 1 FROM walk"
+            " CROSS JOIN partitions p ON p.parent = walk.key"
+            f" WHERE walk.split <= :n AND {overlap} ORDER BY 3 DESC)"
+            " SELECT 1 FROM walk WHERE split IS NULL OR split > :n LIMIT :limit)",
+            limit=limit,
+            **region_parameters(region),
+        )
+        return int(count)
+
     def leaf_rows(self) -> Iterator[LeafRows]:
         """Returns rows of every leaf, in no order."""
         return map(
