@@ -21,8 +21,11 @@ from sleeper.errors import UnavailableError
 from sleeper.export_queue import queue_worker, worker_process
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.runs import task
 from sleeper.tables import TableId
 from sleeper.workers import runner, worker
+
+_HEARTBEAT_SECONDS = task.PERIOD_SECONDS
 
 
 class LocalInstance:
@@ -146,10 +149,12 @@ class LocalInstance:
         return [BackgroundProcess("runner", run)]
 
     def set_idle_seconds(self, seconds: float) -> None:
-        """Sets the pauses of the loops of the runner and its workers."""
+        """Sets the pauses of the loops of the runner and its workers, and between heartbeats."""
         modules: Any = (runner, worker, worker_process, queue_worker)
         modules[0]._TICK_SECONDS = modules[1]._IDLE_WAIT_SECONDS = seconds
         modules[2]._POLL_SECONDS = modules[3]._LOOK_SECONDS = seconds
+        # A local instance finds a lost task by its process.
+        task.PERIOD_SECONDS = max(_HEARTBEAT_SECONDS, seconds)
 
     def remove(self) -> None:
         """Removes the folder."""

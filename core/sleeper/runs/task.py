@@ -95,7 +95,11 @@ def heartbeat(instance: Instance, task_id: str, kind: str) -> AbstractContextMan
         instance.jobs.tasks.record(event)
 
     return Renewal(
-        "heartbeat", record, PERIOD_SECONDS, join_seconds=_JOIN_SECONDS, extra={"task_id": task_id}
+        "heartbeat",
+        record,
+        lambda: PERIOD_SECONDS,
+        join_seconds=_JOIN_SECONDS,
+        extra={"task_id": task_id},
     )
 
 
