@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 
 from tests.spark.imports import PATIENCE_SECONDS
+from tests.spark.java import VARIABLE as JAVA_OPTIONS
 
 _HOME = Path(pyspark.__file__).parent
 _CLASS = "org.apache.spark.deploy"
@@ -45,7 +46,9 @@ def _running(before: list[str], name: str, *arguments: str, log: Path) -> Iterat
     # Java replaces the script. Its page takes any port that is free.
     command = [*before, str(_HOME / "bin" / "spark-class"), f"{_CLASS}.{name}"]
     command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
-    environment = {**os.environ, "SPARK_HOME": str(_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    # Executors have the environment of their worker, and not the options of the driver.
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": os.environ[JAVA_OPTIONS]}
+    environment = {**os.environ, "SPARK_HOME": str(_HOME), **own}
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:

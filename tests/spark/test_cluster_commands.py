@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,41 +78,59 @@ def run_commands(where: Path, *commands: list[str]) -> list[Outcome]:
     return [Outcome(*json.loads(line)) for line in ended.stdout.splitlines()]
 
 
-@pytest.mark.skipif(why_impossible() is not None, reason="needs mounts of its own")
-def test_commands_run_on_the_master_of_the_instance(
-    tmp_path: Path, postgres_database: Postgres
-) -> None:
-    postgres_database.run("CREATE TABLE orders AS SELECT 1 AS id")
-    where, exports, stashes, hidden = (
-        tmp_path / name for name in ("instance", "exports", "stashes", "hidden")
-    )
-    export, stash = ["bulk-export", "t", "--output"], ["stash", "run", "--format", "parquet"]
-    to = ["--table", "t", "--destination"]
+@dataclass(frozen=True)
+class Cluster:
+    """A master with a worker, whose executors see nothing in the folder `hidden`."""
+
+    master: str
+    hidden: Path
+    work: Path
+
+    def applications(self) -> set[Path]:
+        """Returns a folder of each application that had an executor."""
+        return set(self.work.glob("app-*"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    hidden = folder / "hidden"
     hidden.mkdir()
     with (
-        standalone_master(tmp_path) as master,
-        standalone_worker(master, tmp_path, hidden),
+        standalone_master(folder) as master,
+        standalone_worker(master, folder, None if why_impossible() else hidden),
     ):
-        values = {
-            SPARK_MASTER.name: master,
-            SPARK_CONF.name: "spark.executor.memory=512m,spark.cores.max=1",
-        }
-        with sleeper.create_instance(where, values) as instance:
-            table = instance.create_table("t", json.loads(SCHEMA), split_points=["050", "100"])
-            table.ingest(pa.Table.from_pylist(ROWS))
-            instance.create_table("orders", SOURCE)
-        with closing(open_instance(where)) as ports:
-            create_adapter(ports, postgres_database)
-        outcomes = run_commands(
-            where,
-            [*export, str(exports)],
-            [*stash, *to, str(stashes)],
-            ["adapter", "run", "shop"],
-            [*stash, *to, str(hidden / "stashes")],
-        )
-        applications = list((tmp_path / "work").glob("app-*"))
+        yield Cluster(master, hidden, folder / "work")
+
+
+@pytest.mark.skipif(why_impossible() is not None, reason="needs mounts of its own")
+def test_commands_run_on_the_master_of_the_instance(
+    cluster: Cluster, tmp_path: Path, postgres_database: Postgres
+) -> None:
+    applications_before = cluster.applications()
+    postgres_database.run("CREATE TABLE orders AS SELECT 1 AS id")
+    where, exports, stashes = (tmp_path / name for name in ("instance", "exports", "stashes"))
+    export, stash = ["bulk-export", "t", "--output"], ["stash", "run", "--format", "parquet"]
+    to = ["--table", "t", "--destination"]
+    values = {
+        SPARK_MASTER.name: cluster.master,
+        SPARK_CONF.name: "spark.executor.memory=512m,spark.cores.max=1",
+    }
+    with sleeper.create_instance(where, values) as instance:
+        table = instance.create_table("t", json.loads(SCHEMA), split_points=["050", "100"])
+        table.ingest(pa.Table.from_pylist(ROWS))
+        instance.create_table("orders", SOURCE)
+    with closing(open_instance(where)) as ports:
+        create_adapter(ports, postgres_database)
+    outcomes = run_commands(
+        where,
+        [*export, str(exports)],
+        [*stash, *to, str(stashes)],
+        ["adapter", "run", "shop"],
+        [*stash, *to, str(cluster.hidden / "stashes")],
+    )
     assert [each.status for each in outcomes] == [0, 0, 0, 1], outcomes
-    assert len(applications) == 4
+    assert len(cluster.applications() - applications_before) == 4
     files = sorted(Path(outcomes[0].stdout.strip()).glob("*.parquet"))
     assert len(files) == 3
     assert sorted(row["k"] for f in files for row in pq.read_table(f).to_pylist()) == [
@@ -122,19 +141,17 @@ def test_commands_run_on_the_master_of_the_instance(
     with sleeper.open_instance(where) as instance:
         assert instance["orders"].query().to_arrow().to_pylist() == [{"id": 1}]
     refusal = outcomes[-1].stderr
-    assert f"error: folder {hidden / 'stashes'} does not exist on host " in refusal
+    assert f"error: folder {cluster.hidden / 'stashes'} does not exist on host " in refusal
     assert "Traceback" not in refusal
 
 
 def test_examples_of_the_page_run_on_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in spark_variables().items():
         monkeypatch.setenv(name, value)
-    page = tmp_path / "page"
-    page.mkdir()
-    with standalone_master(tmp_path) as master, standalone_worker(master, tmp_path):
-        where = surroundings(page, monkeypatch)
-        where.ports = {CLUSTER_MASTER: master}
-        check_page(ROOT / "docs" / ON_CLUSTER, where)
-    assert len(list((tmp_path / "work").glob("app-*"))) == 1
+    applications_before = cluster.applications()
+    where = surroundings(tmp_path, monkeypatch)
+    where.ports = {CLUSTER_MASTER: cluster.master}
+    check_page(ROOT / "docs" / ON_CLUSTER, where)
+    assert len(cluster.applications() - applications_before) == 1
