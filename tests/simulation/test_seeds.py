@@ -22,6 +22,16 @@ SIZE = ("--size", "40")
 REPEATED_SEEDS = 1
 SEEDS_PER_CHOICE = 100_000
 """So many seeds belong to each number of SLEEPER_TEST_SEED."""
+USAGES = """
+import json, sys
+from typer.testing import CliRunner
+from simulation.command import app
+
+for arguments in json.loads(sys.argv[1]):
+    result = CliRunner().invoke(app, arguments)
+    print(json.dumps([result.exit_code, result.stderr]))
+"""
+"""A program, because its imports replace how this process would open instances."""
 
 
 def run_seeds(
@@ -104,13 +114,15 @@ def test_a_pinned_history_breaks_no_rule(found: str, tmp_path: Path) -> None:
 def test_wrong_usage_is_refused_with_its_reason(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text("{}")
-    for arguments, reason in (
-        (("--replay", str(file)), "cannot read a plan"),
-        (("--world", "moon"), "expected local, aws or all"),
-        (("--trace", str(file)), "needs --seed or --replay"),
-        (("--focus", "dance"), "dance (expected one of"),
-    ):
-        command = [sys.executable, "-m", "simulation", *arguments]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert reason in " ".join(done.stderr.replace("│", " ").split())
+    cases = {
+        "cannot read a plan": ("--replay", str(file)),
+        "expected local, aws or all": ("--world", "moon"),
+        "needs --seed or --replay": ("--trace", str(file)),
+        "dance (expected one of": ("--focus", "dance"),
+    }
+    command = [sys.executable, "-c", USAGES, json.dumps(list(cases.values()))]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    for reason, line in zip(cases, done.stdout.splitlines(), strict=True):
+        status, errors = json.loads(line)
+        assert status == 2
+        assert reason in " ".join(errors.replace("│", " ").split())
