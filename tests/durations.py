@@ -22,12 +22,16 @@ from xdist.scheduler import LoadScopeScheduling, Scheduling
 FILE = Path(__file__).with_name("durations.json")
 SECONDS_MIN = 0.2
 # Files that begin so are one group, except for those whose tests start all of their processes.
-_GROUPS = (
-    "tests/spark/",
-    "tests/spark_cluster/",
-    "tests/infra/",
-    "tests/system/test_deployed_",
-)
+_GROUPS = {
+    "tests/spark/": "tests/spark/",
+    "tests/spark_cluster/": "tests/spark_cluster/",
+    "tests/infra/": "tests/infra/",
+    "tests/simulation/scale/": "tests/infra/",
+    "tests/system/test_deployed_": "deployments",
+    "tests/system/test_adjunct_start": "deployments",
+    "tests/system/test_instance_lifecycle": "deployments",
+}
+_SPARK = "tests/spark/"
 # Spark files from this one on are a group of their own: one session would end long after the rest.
 _SECOND_SPARK_GROUP = "tests/spark/test_h"
 _SEPARATE = ("test_killed_", "test_memory")
@@ -104,8 +108,7 @@ def _file_of(test: str) -> str:
 
 def _group_of(test: str) -> str:
     file = _file_of(test)
-    for group in _GROUPS:
-        if file.startswith(group) and not file.removeprefix(group).startswith(_SEPARATE):
-            is_second = group == _GROUPS[0] and file >= _SECOND_SPARK_GROUP
-            return f"{group}2" if is_second else group
+    for begin, group in _GROUPS.items():
+        if file.startswith(begin) and not file.removeprefix(begin).startswith(_SEPARATE):
+            return f"{group}2" if file >= _SECOND_SPARK_GROUP and group == _SPARK else group
     return file
