@@ -1,5 +1,6 @@
 """Ranges and regions, half-open, and their sets."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -127,9 +128,20 @@ def holds_one_value(field: Field, within: Range) -> bool:
     return next_key_value(field, within.min) == within.max
 
 
+def are_one_region(before: Region, after: Region) -> bool:
+    """Returns whether the hull of a region and a later one has no rows of other leaves between."""
+    pairs = list(zip(before.ranges, after.ranges, strict=True))
+    different = [(low, high) for low, high in pairs if low != high]
+    if len(different) != 1:
+        return False
+    ((low, high),) = different
+    # With one field, a gap has no rows to read, because no leaf of the plan is in between.
+    return len(pairs) == 1 or low.max == high.min
+
+
 def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
     """Returns the same keys in ascending regions; overlapping ranges of one field are joined."""
-    ascending = sorted(set(regions), key=lambda r: [x.min for x in r.ranges])
+    ascending = sorted(set(regions), key=smallest_key)
     if not ascending or len(ascending[0].ranges) > 1:
         return ascending
     joined: list[Range] = []
@@ -145,26 +157,62 @@ def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
 
 def join_regions(regions: Iterable[Region]) -> list[Region]:
     """Returns the same keys in fewer regions: adjacent regions of one field are joined."""
-    ascending = sorted(regions, key=lambda r: [x.min for x in r.ranges])
-    if not ascending or len(ascending[0].ranges) > 1:
-        return ascending
-    joined: list[Range] = []
-    for (within,) in (r.ranges for r in ascending):
-        if joined and joined[-1].max == within.min:
-            joined[-1] = Range(joined[-1].min, within.max)
-        else:
-            joined.append(within)
-    return [Region((r,)) for r in joined]
+    return join_ascending(sorted(regions, key=smallest_key))
+
+
+def join_ascending(regions: Sequence[Region]) -> list[Region]:
+    """Returns `join_regions` of regions in ascending order of their smallest keys."""
+    if not regions or len(regions[0].ranges) > 1:
+        return list(regions)
+    joined: list[Region] = []
+    first = last = regions[0]
+    for region in regions[1:]:
+        if last.ranges[0].max != region.ranges[0].min:
+            joined.append(_joined(first, last))
+            first = region
+        last = region
+    return [*joined, _joined(first, last)]
+
+
+def _joined(first: Region, last: Region) -> Region:
+    return first if first is last else Region((Range(first.ranges[0].min, last.ranges[0].max),))
+
+
+def smallest_key(region: Region) -> Key:
+    """Returns the smallest key of the region."""
+    return tuple(within.min for within in region.ranges)
 
 
 def covers(regions: Sequence[Region], box: Region) -> bool:
-    """Returns whether the regions together contain all of the box."""
-    left = [box]
-    for region in regions:
-        left = [piece for whole in left for piece in subtract_region(whole, region)]
-        if not left:
+    """Returns whether the regions, in ascending order, together contain all of the box."""
+    if len(box.ranges) == 1:
+        return _covers_range([region.ranges[0] for region in regions], box.ranges[0])
+    left = [(box, regions)]
+    while left:
+        piece, candidates = left.pop()
+        near = [region for region in candidates if region.overlaps(piece)]
+        if not near:
+            return False
+        # Half of the others lie on either side of it, mostly.
+        middle = near.pop(len(near) // 2)
+        left += [(each, near) for each in subtract_region(piece, middle)]
+    return True
+
+
+def _covers_range(ranges: Sequence[Range], within: Range) -> bool:
+    start = bisect_right(ranges, within.min, key=_smallest) - 1
+    reached: KeyValue = within.min
+    for each in ranges[max(start, 0) :]:
+        if not each.contains(reached):
+            return False
+        if each.max is None or (within.max is not None and not precedes(each.max, within.max)):
             return True
+        reached = each.max
     return False
+
+
+def _smallest(within: Range) -> Any:
+    return within.min
 
 
 def subtract_region(whole: Region, region: Region) -> list[Region]:

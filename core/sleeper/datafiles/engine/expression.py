@@ -3,22 +3,30 @@
 Two limits of DataFusion shape the expressions. Statistics prune nothing for an IN list of more
 than 20 values (apache/datafusion#8609, #24059), so a list is combined with its bounds. Planning
 recurses over expressions (apache/datafusion#8900, #22936), so alternatives form a balanced tree.
+The time to plan and to evaluate them grows with their number, so many ranges are searched instead.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import count
 
-from datafusion import col, lit
+import pyarrow as pa
+from datafusion import col, lit, udf
 from datafusion.expr import Expr, SortExpr
 from datafusion.functions import in_list
 
-from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.arrow import arrow_type, view_schema
+from sleeper.datafiles.engine.key_ranges import KeyRanges
 from sleeper.datafiles.key_values import key_scalar
-from sleeper.partitions.region import Range, Region, holds_one_value
+from sleeper.partitions.region import Range, Region, disjoint_regions, holds_one_value, hull
 from sleeper.schema.model import NUMBER_COLUMN, Field, KeyValue, Schema, smallest_key_value
 
 _LISTED_KEYS_MIN = 3
+_SEARCHED_RANGES_MIN = 64
+# Of ranges that are searched, by which statistics prune.
+_PRUNING_RANGES = 32
+_numbers = count()
 
 
 def column(name: str) -> Expr:
@@ -77,9 +85,25 @@ def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:
         literals = [_literal(field, value) for value in keys]
         # The list comes first because the bounds are then evaluated for few rows.
         return in_list(key, literals) & (key >= literals[0]) & (key <= literals[-1])
+    if len(schema.row_keys) == 1 and len(regions) >= _SEARCHED_RANGES_MIN:
+        return _searched(schema, disjoint_regions(regions))
     parts = [_region_predicate(schema, region) for region in regions]
     bounded = [p for p in parts if p is not None]
     return _any(bounded) if len(bounded) == len(parts) else None
+
+
+def _searched(schema: Schema, regions: Sequence[Region]) -> Expr:
+    """Returns the predicate for rows in any of many ascending regions of one field."""
+    (field,) = schema.row_keys
+    size = -(-len(regions) // _PRUNING_RANGES)
+    hulls = [hull(regions[start : start + size]) for start in range(0, len(regions), size)]
+    parts = [part for region in hulls if (part := _region_predicate(schema, region)) is not None]
+    ranges = KeyRanges([region.ranges[0] for region in regions], arrow_type(field.type))
+    kind = view_schema(schema).field(field.name).type
+    # The name identifies the function in a plan.
+    name = f"in_ranges_{next(_numbers)}"
+    searched = udf(ranges.contain, [kind], pa.bool_(), "volatile", name)(column(field.name))
+    return _any(parts) & searched if len(parts) == len(hulls) else searched
 
 
 def _any(parts: list[Expr]) -> Expr:

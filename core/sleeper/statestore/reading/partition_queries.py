@@ -39,6 +39,11 @@ class PartitionQueries(VersionReader):
         """Returns every leaf, in key order."""
         return self._partitions(current("p", "split"), self._order)
 
+    def with_files(self) -> Iterator[Partition]:
+        """Returns every partition that refers to a file, in no order."""
+        referring = f"SELECT r.partition FROM refs r WHERE {current('r')}"
+        return self._partitions(f"p.key IN ({referring})", "p.key")
+
     def get(self, partition_id: PartitionId) -> Partition:
         """Returns the partition. NotFoundError if there is none."""
         result = next(
