@@ -20,7 +20,7 @@ from sleeper.instance import Instance
 from sleeper.partitions.region import Region
 from sleeper.query.changes.plan import Operation, PlannedChange
 from sleeper.query.changes.read import Change, read_change
-from sleeper.query.plan import FileScan, LeafPlan
+from sleeper.query.leaf_plan import FileScan, LeafPlan
 from sleeper.query.row_keys import KeySet, RowKeys
 from sleeper.schema.model import DELETED_COLUMN, NUMBER_COLUMN
 from sleeper.statestore.reading.change_queries import LoggedCompaction

@@ -13,7 +13,8 @@ from sleeper.errors import DataError
 from sleeper.export_queue.definition import ExportQueue
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region
-from sleeper.query.plan import LeafPlan, QueryPlan, plan_query
+from sleeper.query.leaf_plan import LeafPlan
+from sleeper.query.plan import QueryPlan, plan_query
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import read_rows

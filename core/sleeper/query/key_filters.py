@@ -21,7 +21,8 @@ from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.partitions.key_regions import KeyRegions
 from sleeper.partitions.region import Region, key_of_region
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.schema.model import Key, KeyValue, Schema
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot

@@ -1,7 +1,6 @@
 """Plans of queries by key: the files, and their regions, that may contain rows, leaf after leaf."""
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -13,15 +12,19 @@ from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import (
     Range,
     Region,
-    covers,
     disjoint_regions,
     hull,
-    join_regions,
     subtract_regions,
     whole_region,
 )
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
+from sleeper.query.leaf_plan import (
+    FileScan,
+    LeafPlan,
+    join_neighbours,
+    join_plans,
+)
 from sleeper.query.leaf_source import LeafSource, LeavesOfRegion, StateLeaves
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema, next_key_value, precedes
@@ -31,29 +34,6 @@ from sleeper.statestore.reading.table_state import TableState
 # More pieces cost every row more comparisons than the filter of deleted rows.
 _DELETED_PIECES_MAX = 8
 _SUBTRACTIONS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class FileScan:
-    """A file to read, and the regions of its rows to read; `None` for all rows.
-
-    Rows that one of the `deleted` hides are left out.
-    """
-
-    file: DataFile
-    regions: Sequence[Region] | None
-    deleted: tuple[Delete, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LeafPlan:
-    """The files to merge for a leaf, or for several whose rows alternate in key order.
-
-    There is at least one scan, and one per file.
-    """
-
-    leaf_ids: tuple[PartitionId, ...]
-    scans: tuple[FileScan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +81,10 @@ def plan_selected(version: QueryPlan, selected: Sequence[SelectedLeaf]) -> Query
     schema = version.schema
     placed = [(_extent(schema, each.regions, each.plan), each.plan) for each in selected]
     groups = group_in_key_order(schema, placed)
-    return replace(version, leaves=tuple(_join_plans(schema, group) for group in groups))
+    plans = [join_plans(schema, group) for group in groups]
+    # Keys are looked up leaf by leaf: those of several leaves are read at the same time.
+    is_lookup = any(isinstance(each.regions, KeyRegions) for each in selected)
+    return replace(version, leaves=tuple(plans if is_lookup else join_neighbours(schema, plans)))
 
 
 def check_has_rows(name: str, state: TableState) -> None:
@@ -163,28 +146,6 @@ def _extent(schema: Schema, regions: Sequence[Region], plan: LeafPlan) -> Region
     """Returns a region with all rows of the regions, by the key bounds of the leaf's files."""
     within = _hull(regions)
     return within.intersect(hull([bounds_region(schema, s.file) for s in plan.scans])) or within
-
-
-def _join_plans(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
-    """Merges the plans of several leaves."""
-    if len(plans) == 1:
-        return plans[0]
-    scans: dict[str, list[FileScan]] = defaultdict(list)
-    for plan in plans:
-        for scan in plan.scans:
-            scans[scan.file.path].append(scan)
-    leaf_ids = tuple(i for plan in plans for i in plan.leaf_ids)
-    return LeafPlan(leaf_ids, tuple(_join_scans(schema, each) for each in scans.values()))
-
-
-def _join_scans(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
-    if len(scans) == 1:
-        return scans[0]
-    file = scans[0].file
-    regions = join_regions(r for scan in scans for r in scan.regions or ())
-    is_whole = covers(regions, bounds_region(schema, file))
-    deleted = tuple(dict.fromkeys(r for scan in scans for r in scan.deleted))
-    return FileScan(file, None if is_whole else tuple(regions), deleted)
 
 
 def _hull(regions: Sequence[Region]) -> Region:

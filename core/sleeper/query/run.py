@@ -21,9 +21,9 @@ from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.key_filters import GetFilter, LoadFilters, prune_key, prune_plan
+from sleeper.query.leaf_plan import LeafPlan
 from sleeper.query.newest_versions import CachedVersion
 from sleeper.query.plan import (
-    LeafPlan,
     QueryPlan,
     check_has_rows,
     check_size,

@@ -16,7 +16,8 @@ from sleeper.datafiles.merge.request import Stored, with_hidden
 from sleeper.datafiles.validity import UnfitError, check_documents
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.plan import LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import plan_table_query, read_rows

@@ -19,7 +19,8 @@ from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
 from sleeper.query.engine import QueryEngine
 from sleeper.query.key_filters import KeyFilterCache, prune_plan
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema

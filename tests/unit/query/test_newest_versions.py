@@ -16,8 +16,9 @@ from sleeper.partitions.region import Range, Region, key_region
 from sleeper.query import newest_versions
 from sleeper.query.engine import QueryTable
 from sleeper.query.key_filters import prune_plan
+from sleeper.query.leaf_plan import LeafPlan
 from sleeper.query.newest_versions import NewestVersions
-from sleeper.query.plan import LeafPlan, QueryPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.run import plan_table_query, plan_with_filters
 from sleeper.schema.model import Field, PrimitiveType, Schema, schema_to_json

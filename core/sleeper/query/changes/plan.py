@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from sleeper.files import DataFile, KeyFile, bounds_region
 from sleeper.partitions.region import Region
-from sleeper.query.plan import FileScan, LeafPlan, group_in_key_order, plan_query
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import group_in_key_order, plan_query
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.change_queries import LoggedChange

@@ -19,7 +19,8 @@ from sleeper.partitions.json import find_lower_end, region_to_json
 from sleeper.partitions.region import Region
 from sleeper.query.changes.plan import Operation, PlannedChange
 from sleeper.query.engine import QueryEngine
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import read_rows

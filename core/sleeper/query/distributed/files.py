@@ -20,7 +20,8 @@ from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.query.distributed.plan import Part
 from sleeper.query.distributed.read import Read, TableRead, divide_plan
 from sleeper.query.hold import SharedHold, take_shared_hold
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.run import RESTARTS, plan_table_query, query_time
 from sleeper.query.service import make_query_table

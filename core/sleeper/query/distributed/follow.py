@@ -19,7 +19,8 @@ from sleeper.partitions.region import Region, disjoint_regions
 from sleeper.query.distributed.plan import Part, parts_of_leaves
 from sleeper.query.distributed.read import Read, TableRead
 from sleeper.query.hold import VersionHold
-from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query, check_query
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore

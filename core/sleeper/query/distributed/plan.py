@@ -11,13 +11,8 @@ from sleeper.datafiles.leaf_keys import LeafKeys, split_points
 from sleeper.files import bounds_region
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, hull
-from sleeper.query.plan import (
-    FileScan,
-    LeafPlan,
-    QueryPlan,
-    SelectedLeaf,
-    plan_leaves,
-)
+from sleeper.query.leaf_plan import FileScan, LeafPlan
+from sleeper.query.plan import QueryPlan, SelectedLeaf, plan_leaves
 from sleeper.query.request import Query
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore

@@ -22,7 +22,8 @@ from sleeper.query.hold import (
     SharedHold,
     take_shared_hold,
 )
-from sleeper.query.plan import LeafPlan, QueryPlan
+from sleeper.query.leaf_plan import LeafPlan
+from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
 from sleeper.query.result import TimeLimit
 from sleeper.query.run import (

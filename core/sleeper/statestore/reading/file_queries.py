@@ -1,7 +1,7 @@
 """Data files and references at a version."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -81,19 +81,28 @@ class FileQueries(VersionReader):
     def files_by_leaf(
         self, leaf_ids: Sequence[PartitionId], region: Region
     ) -> dict[PartitionId, list[DataFile]]:
-        """Returns the `leaf_files` of each leaf that has any, in half the time for many leaves."""
-        result: dict[PartitionId, list[DataFile]] = {}
+        """Returns the `leaf_files` of each leaf that has any, sooner for many leaves."""
+        keys: dict[PartitionId, list[int]] = {}
         for start in range(0, len(leaf_ids), _LEAVES_PER_QUERY):
             rows = self.stream(
-                f"{_CHAINS} SELECT chain.leaf, {data_file_columns(self.dimensions)} FROM chain"
+                f"{_CHAINS} SELECT chain.leaf, f.key FROM chain"
                 " CROSS JOIN refs r ON r.partition = chain.key CROSS JOIN files f ON f.key = r.file"
                 f" WHERE {current('r')} AND {file_overlap_sql(self.dimensions)} ORDER BY f.key",
                 ids=json.dumps(leaf_ids[start : start + _LEAVES_PER_QUERY]),
                 **region_parameters(region),
             )
-            for leaf_id, *row in rows:
-                result.setdefault(leaf_id, []).append(data_file_from_columns(row))
-        return result
+            for leaf_id, key in rows:
+                keys.setdefault(leaf_id, []).append(key)
+        files = self._files_by_key({key for each in keys.values() for key in each})
+        return {leaf_id: [files[key] for key in each] for leaf_id, each in keys.items()}
+
+    def _files_by_key(self, keys: Set[int]) -> dict[int, DataFile]:
+        rows = self.stream(
+            f"SELECT f.key, {data_file_columns(self.dimensions)} FROM json_each(:keys) e"
+            " CROSS JOIN files f ON f.key = e.value",
+            keys=json.dumps(list(keys)),
+        )
+        return {key: data_file_from_columns(columns) for key, *columns in rows}
 
     def smallest_number(
         self, partition_id: PartitionId, region: Region, without: Sequence[str]
@@ -189,6 +198,14 @@ class FileQueries(VersionReader):
             f" WHERE {current('r')} ORDER BY r.partition, r.file"
         )
         return (FileReference(*row) for row in rows)
+
+    def referring(self) -> Iterator[tuple[str, PartitionId]]:
+        """Returns the file and the partition of every reference, in no order."""
+        rows = self.stream(
+            "SELECT f.path, p.id FROM refs r CROSS JOIN partitions p ON p.key = r.partition"
+            f" CROSS JOIN files f ON f.key = r.file WHERE {current('r')}"
+        )
+        return (tuple(row) for row in rows)
 
     def file_references(self, paths: Sequence[str]) -> Iterator[FileReference]:
         """Returns every reference to one of the files, in no order."""
