@@ -20,7 +20,7 @@ from sleeper.datafiles.leaf_keys import LeafKeys
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
-from sleeper.partitions.region import Region, hull, whole_region
+from sleeper.partitions.region import Region, are_one_region, hull, whole_region
 from sleeper.processing.restriction import restrict_version, visible_schema
 from sleeper.query.distributed.plan import divide_region, group_small, leaves_with_files
 from sleeper.query.engine import QueryTable
@@ -154,7 +154,7 @@ def _groups(
     def can_join(group: list[_SizedLeaf], item: _SizedLeaf) -> bool:
         if len(group) >= settings.leaves_per_split:
             return False
-        return _are_one_region(_region_of(group), item.leaf.region)
+        return are_one_region(_region_of(group), item.leaf.region)
 
     leaves = leaves_with_files(table.store, regions, page.version, page.start)
     sized = (_SizedLeaf(at, leaf, _bytes(table, leaf, page.version)) for at, leaf in leaves)
@@ -165,17 +165,6 @@ def _bytes(table: QueryTable, leaf: Partition, version: int) -> int:
     # This process has read the version before, so the log need not be read for each leaf.
     with table.store.reading(version, stale=True) as state:
         return state.files.leaf_bytes(leaf.id)
-
-
-def _are_one_region(before: Region, after: Region) -> bool:
-    """Returns whether the hull of both regions adds no rows that the query may return."""
-    pairs = list(zip(before.ranges, after.ranges, strict=True))
-    different = [(low, high) for low, high in pairs if low != high]
-    if len(different) != 1:
-        return False
-    ((low, high),) = different
-    # With one field, a gap has no rows for the query, because no leaf is in between.
-    return len(pairs) == 1 or low.max == high.min
 
 
 def _divide(

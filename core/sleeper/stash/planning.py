@@ -1,7 +1,8 @@
 """Plans a stash: chooses the versions of its tables, and divides them into pieces and tasks.
 
-A piece is a leaf, or a part of a large one, and becomes a file. A task is a group of adjacent
-small pieces, or one larger piece. The plan follows from the versions, so planning can be repeated.
+A piece is a leaf, a part of a large one, or small adjacent ones, and becomes a file. A task is a
+group of adjacent small pieces, or one larger piece. The plan follows from the versions, so planning
+can be repeated.
 """
 
 import json
@@ -16,7 +17,7 @@ from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.instance import Instance, OpenTable
 from sleeper.json_codec import parse_json
 from sleeper.partitions.json import region_from_json, region_to_json
-from sleeper.partitions.region import Region
+from sleeper.partitions.region import Region, are_one_region, hull
 from sleeper.query.distributed.plan import (
     cut_leaves,
     divide_region,
@@ -43,9 +44,13 @@ from sleeper.tables import TableId
 
 _TASK_BYTES = 32 * 1024**2
 _TASK_PIECES_MAX = 100
+# Of more leaves, small ones are joined. Few are files of their own, to be read in parallel.
+_SEPARATE_LEAVES_MAX = 64
+_JOINED_BYTES = 4 * 1024**2
 _TASKS_PER_SEND = 1000
 _WRITERS = 16
 
+NumberedLeaf = tuple[int, SelectedLeaf]
 SendTasks = Callable[[TableId, Sequence[int] | None], None]
 """Receives the table and numbers of tasks, when they are recorded.
 
@@ -55,7 +60,7 @@ The numbers are None for a table that a Spark job writes, when all its tasks are
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A region of a table, at most a leaf, and the name of its file."""
+    """A region of a table, and the name of its file: a part of a leaf, or small adjacent leaves."""
 
     file: str
     region: Region
@@ -204,14 +209,36 @@ def _make_pieces(
 ) -> Iterator[tuple[Piece, float]]:
     """Yields the pieces of a table with the approximate bytes of their data files."""
     for page in cut_leaves(table.state, version.number):
-        size = leaf_sizer([leaf.plan for _, leaf in page])
-        for shard, leaf in page:
-            regions = [leaf.leaf.region]
-            if size(leaf.plan) > version.piece_bytes:
+        for leaves, size in _join_small(page, version.piece_bytes):
+            shard, leaf = leaves[0]
+            regions = [_region_of(leaves)]
+            if size > version.piece_bytes:
                 regions = _divide(table, version, leaf)
             for number, region in enumerate(regions):
                 file = piece_name(version.table, shard, version.id, number, request.format)
-                yield Piece(file, region), size(leaf.plan) / len(regions)
+                yield Piece(file, region), size / len(regions)
+
+
+def _join_small(
+    page: list[NumberedLeaf], piece_bytes: int
+) -> Iterator[tuple[list[NumberedLeaf], float]]:
+    """Yields groups of leaves with their approximate bytes."""
+    sizer = leaf_sizer([leaf.plan for _, leaf in page])
+
+    def size(each: NumberedLeaf) -> float:
+        return sizer(each[1].plan)
+
+    def can_join(group: list[NumberedLeaf], each: NumberedLeaf) -> bool:
+        return are_one_region(_region_of(group), each[1].leaf.region)
+
+    joined = 0 if len(page) <= _SEPARATE_LEAVES_MAX else min(_JOINED_BYTES, piece_bytes)
+    for group in group_small(page, size, joined, can_join):
+        yield group, sum(map(size, group))
+
+
+def _region_of(leaves: Sequence[NumberedLeaf]) -> Region:
+    """Returns the region of leaves of which each joined the ones before."""
+    return hull([leaves[0][1].leaf.region, leaves[-1][1].leaf.region])
 
 
 def _divide(table: OpenTable, version: TableVersion, leaf: SelectedLeaf) -> list[Region]:

@@ -51,6 +51,18 @@ def objects(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_many_small_leaves_share_files(stasher: Stasher) -> None:
+    table = stasher.instance.create_table("t", SCHEMA, split_points=range(10, 1000, 10))
+    for start in (0, 5, 250):
+        table.ingest(rows(*range(start, 990)))
+    result = stasher.run()
+    assert result.tables[0].rows == 990 + 985 + 740
+    stash = Stash.open(stasher.destination)
+    assert len(stash.splits("t")) < 5
+    expected = sorted([*range(990), *range(5, 990), *range(250, 990)])
+    assert [document["k"] for document in stash.scan("t")] == expected
+
+
 def test_a_stash_has_the_documented_layout(stasher: Stasher) -> None:
     table = stasher.instance.create_table("catalog:acme:", SCHEMA, split_points=[10])
     table.ingest(rows(1, 20))
