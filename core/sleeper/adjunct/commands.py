@@ -198,21 +198,23 @@ def _print_pairs(
     layout = version.state.layout
     if layout is None:
         return keys
-    pairs: Iterable[tuple[Any, Any]]
+    pairs: Iterable[tuple[Any, bytes]]
     fields = [Field(each.name, each.type) for each in layout.keys]
     if keys:
         parsed = [[*map(plain_key_value, fields, parse_key_values(fields, text))] for text in keys]
         wanted = [each[0] if len(each) == 1 else tuple(each) for each in parsed]
-        values = version.get_many(wanted)
-        pairs = [each for each in zip(wanted, values, strict=True) if each[1] is not None]
+        values = version.get_contents(version.keys.encode_many(wanted))
+        pairs = [
+            (key, value) for key, value in zip(wanted, values, strict=True) if value is not None
+        ]
         missing = [text for text, value in zip(keys, values, strict=True) if value is None]
     else:
         low, high = (None, None) if key_range is None else parse_bounds(fields[0], key_range)
         # A range is of the first field.
         plain = [None if each is None else plain_key_value(fields[0], each) for each in (low, high)]
         ends = [each if each is None or len(fields) == 1 else (each,) for each in plain]
-        pairs, missing = version.scan(*ends), []
-    for line in pairs_as_json(layout, islice(pairs, limit)):
+        pairs, missing = version.scan_contents(*ends), []
+    for line in pairs_as_json(reader.folder.name, layout, islice(pairs, limit)):
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     return missing

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.adjunct.columns.values import ValueColumns
+from sleeper.adjunct.contents.values import ValueCodec
 from sleeper.adjunct.definition import Layout, StoredField
 from sleeper.adjunct.versions.status import StoreStatus, seconds_since
 from sleeper.clock import iso_time
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.json_python import value_column
 from sleeper.datafiles.json_text import json_lines, json_values
 from sleeper.reports.output import Column, ColumnKind, Listing, Value, pluralize
 from sleeper.reports.text_table import format_bytes
@@ -34,15 +35,16 @@ def describe_status(status: StoreStatus) -> Listing:
     return Listing("adjunct-store", summary, _STATUS_COLUMNS, rows, tuple(_draw(status)))
 
 
-def pairs_as_json(layout: Layout, pairs: Iterable[tuple[Any, Any]]) -> Iterator[str]:
+def pairs_as_json(store: str, layout: Layout, pairs: Iterable[tuple[Any, bytes]]) -> Iterator[str]:
     """Yields an object with `key` and `value` per pair, with values as docs/formats.md has them.
 
-    A key of several fields is a list. A key without a value has null.
+    The values are bytes of the store, so that those of JSON stand as they were written, the null of
+    JSON is null, and a field of JSON without a value is absent. A key of several fields is a list.
     """
     rest = iter(pairs)
     while chunk := list(islice(rest, _LINES)):
         keys = _key_texts(layout.keys, [key for key, _ in chunk])
-        values = _value_texts(layout.values, [value for _, value in chunk])
+        values = _value_texts(store, layout, [value for _, value in chunk])
         for key, value in zip(keys, values, strict=True):
             yield f'{{"key":{key},"value":{value}}}'
 
@@ -60,20 +62,16 @@ def _key_texts(fields: Sequence[StoredField], keys: list[Any]) -> list[str]:
     return [f"[{each}]" for each in joined]
 
 
-def _value_texts(fields: Sequence[StoredField] | None, values: list[Any]) -> list[str]:
-    if fields is None:
+def _value_texts(store: str, layout: Layout, contents: list[bytes]) -> list[str]:
+    if layout.values is None:
+        decode = ValueCodec(layout).decode
+        values = map(decode, contents)
         return [json.dumps(each, default=_encode, ensure_ascii=False) for each in values]
-    batch = pa.RecordBatch.from_arrays(
-        [
-            value_column(
-                [None if v is None else v[each.name] for v in values], arrow_type(each.type)
-            )
-            for each in fields
-        ],
-        names=[each.name for each in fields],
-    )
-    lines = json_lines(batch).to_pylist() if fields else ["{}"] * len(values)
-    return ["null" if v is None else line for v, line in zip(values, lines, strict=True)]
+    if not layout.values:
+        return ["{}"] * len(contents)
+    columns = ValueColumns(store, layout)
+    lines: list[str] = json_lines(columns.decode(pa.array(contents, pa.large_binary()))).to_pylist()
+    return lines
 
 
 def _encode(value: object) -> str:

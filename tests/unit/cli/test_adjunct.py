@@ -113,6 +113,26 @@ def test_a_key_of_several_fields_is_a_list(sleeper: Sleeper, here: Path, tmp_pat
     )
 
 
+def test_json_stands_as_it_was_written(sleeper: Sleeper, here: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "docs.json"
+    fields = [{"name": "id", "type": "LongType"}]
+    values = [{"name": "doc", "type": "JSONType", "nullable": True}]
+    schema.write_text(json.dumps({"rowKeyFields": fields, "valueFields": values}))
+    assert sleeper("table", "create", "docs", "--schema", schema).status == 0
+    rows = tmp_path / "docs.jsonl"
+    rows.write_text('{"id":1,"doc":{"a":1.10}}\n{"id":2,"doc":null}\n{"id":3}\n')
+    assert sleeper("ingest", "docs", rows).status == 0
+    made = sleeper("adjunct", "run", "--until-current", "--store", "d", "--input", "table:docs")
+    assert made.status == 0, made
+    expected = (
+        '{"key":1,"value":{"doc":{"a":1.10}}}\n'
+        '{"key":2,"value":{"doc":null}}\n'
+        '{"key":3,"value":{}}\n'
+    )
+    assert sleeper("adjunct", "get", "d", "--all").stdout == expected
+    assert sleeper("adjunct", "get", "d", "1", "2", "3").stdout == expected
+
+
 def test_a_missing_key_is_an_error_after_the_others(sleeper: Sleeper, here: Path) -> None:
     filled(sleeper)
     result = sleeper("adjunct", "get", "cities", "Oslo", "Rome")

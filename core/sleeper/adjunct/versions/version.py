@@ -82,6 +82,11 @@ class StoreVersion:
 
     def scan(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yields the keys from `low` to before `high`, None for no bound, with their values."""
+        for key, content in self.scan_contents(low, high):
+            yield key, self.values.decode(content)
+
+    def scan_contents(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, bytes]]:
+        """Yields the keys as `scan`, with the bytes of their values."""
         if self.state.layout is None:
             return
         start = KEYS_START if low is None else self.keys.encode_bound(low)
@@ -89,7 +94,7 @@ class StoreVersion:
         if start >= end:
             return
         for key, value in self._scan(start, end):
-            yield self.keys.decode(key), self.values.decode(value)
+            yield self.keys.decode(key), value
 
     def all_contents(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields the bytes of all keys and of their values, in key order."""
