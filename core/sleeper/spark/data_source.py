@@ -42,6 +42,7 @@ from sleeper.spark.options import (
     to_spark,
 )
 from sleeper.spark.session import run_this_python
+from sleeper.spark.variants import reads_variants
 from sleeper.spark.versions import (
     DataSource,
     DataSourceReader,
@@ -266,7 +267,7 @@ class SleeperDataSource(DataSource):
         instance = cached_instance(read_instance(self.options))
         version = read_as_of(self.options)
         schema = read_schema(instance, read_table_name(self.options), version)
-        return to_spark(schema, read_columns(self.options))
+        return to_spark(schema, read_columns(self.options), reads_variants(self.options))
 
     def reader(self, schema: StructType) -> SleeperReader:
         return SleeperReader(self.options, schema)

@@ -34,11 +34,12 @@ from sleeper.query.request import Query, regions_of_keys
 from sleeper.query.run import result_schema
 from sleeper.retries import retry_as_job
 from sleeper.schema.model import Key, Schema
+from sleeper.spark.variants import json_names, to_variants, variant_names, with_variants
 from sleeper.spark.versions import to_utc_arrow_schema
 from sleeper.statestore.version import Version, parse_version_text
 
 _TABLE = ("instance", "table")
-_ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
+_ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes", "json")
 READ_OPTIONS = (*_TABLE, *_ROWS, "asOf")
 FOLLOW_OPTIONS = (
     *_TABLE,
@@ -236,11 +237,17 @@ def _json_list(name: str, text: str) -> list[Any]:
     return values
 
 
-def to_spark(schema: Schema, columns: tuple[str, ...] | None) -> StructType:
-    """Returns the DataFrame schema of the columns; None is all columns."""
+def to_spark(
+    schema: Schema, columns: tuple[str, ...] | None, has_variants: bool = False
+) -> StructType:
+    """Returns the DataFrame schema of the columns; None is all columns.
+
+    Fields of `JSONType` are text, or variants.
+    """
     for name in columns or ():
         schema.field(name)
-    return from_arrow_schema(with_text(result_schema(schema, columns)))
+    kinds = from_arrow_schema(with_text(result_schema(schema, columns)))
+    return with_variants(kinds, schema) if has_variants else kinds
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
@@ -253,9 +260,11 @@ def check_columns(declared: StructType, schema: Schema) -> tuple[str, ...]:
 
     InvalidRequestError if the table lacks a column, or has one of another type.
     """
-    table_schema = to_spark(schema, None)
+    table_schema, variants = to_spark(schema, None), variant_names(declared)
     for field in declared.fields:
         schema.field(field.name)
+        if field.name in variants and field.name in json_names(schema):
+            continue
         expected = table_schema[field.name].dataType.simpleString()
         declared_type = field.dataType.simpleString()
         if declared_type != expected:
@@ -268,11 +277,16 @@ def check_columns(declared: StructType, schema: Schema) -> tuple[str, ...]:
 def cast_batches(batches: Iterable[pa.RecordBatch], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yields the batches with exactly the schema: Spark also compares names inside types."""
     for batch in batches:
-        columns = [
-            column if column.type == kind.type else column.cast(kind.type)
-            for column, kind in zip(batch.columns, target, strict=True)
-        ]
+        columns = [_cast(column, kind) for column, kind in zip(batch.columns, target, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    if pa.types.is_struct(field.type) and not pa.types.is_struct(column.type):
+        return to_variants(column, field.type, field.name)
+    return column.cast(field.type)
 
 
 _AWS_PREFIX = "aws:"

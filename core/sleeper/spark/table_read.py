@@ -49,6 +49,7 @@ from sleeper.spark.options import (
     to_spark,
 )
 from sleeper.spark.session import is_spark_error, mark_errors, run_this_python
+from sleeper.spark.variants import json_names, reads_variants
 from sleeper.spark.versions import has_data_sources
 
 _CHECKS_PER_HOLD = 6
@@ -88,6 +89,17 @@ def read_table(
     texts = {name: str(value) for name, value in options.items()}
     texts |= {"table": table} | ({} if instance is None else {"instance": instance})
     check_options(texts, READ_OPTIONS)
+    has_variants = reads_variants(texts)
+    texts.pop("json", None)
+    frame = _read(spark, texts)
+    if not has_variants:
+        return frame
+    schema = read_schema(_open(texts).instance, table, read_as_of(texts))
+    names = [name for name in frame.columns if name in json_names(schema)]
+    return frame.withColumns({name: f.parse_json(f.col(quote_name(name))) for name in names})
+
+
+def _read(spark: SparkSession, texts: Options) -> DataFrame:
     read = _plan(spark, texts)
     if read is not None:
         return _read_files(spark, texts, read)

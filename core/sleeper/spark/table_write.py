@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, to_json
 
 from sleeper.bulk_import.exchange import new_file_from_json, new_file_to_json
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import annotate_errors
-from sleeper.spark.options import cast_batches, to_arrow
+from sleeper.spark.options import cast_batches, quote_name, to_arrow
 from sleeper.spark.session import mark_errors, raise_task_errors, run_this_python
+from sleeper.spark.variants import variant_names
 from sleeper.spark.writer import PartWritten, SleeperWriter
 
 _FILE = "file string"
@@ -46,6 +48,8 @@ def write_table(
         raise InvalidRequestError(f"mode={mode!r} (expected one of {', '.join(_MODES)})")
     texts = {"instance": instance, "table": table, "jobId": job_id, "opColumn": op_column}
     options = {name: text for name, text in texts.items() if text is not None}
+    for name in variant_names(frame.schema):
+        frame = frame.withColumn(name, to_json(col(quote_name(name))))
     writer = SleeperWriter(options, frame.schema, mode == "overwrite")
     if writer.is_done:
         return writer.commit_parts([])

@@ -37,6 +37,7 @@ from sleeper.spark.options import (
     read_table_name,
     to_arrow,
 )
+from sleeper.spark.variants import variant_names, variants_to_text, without_variants
 from sleeper.spark.versions import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -69,12 +70,15 @@ class SleeperWriter(DataSourceArrowWriter):
         _check_mode(table, overwrite)
         self.is_done = was_ingested(table, self.job_id)
         self._begun = _begin(table, options, schema, self.job_id)
+        self._variants = variant_names(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Writes the rows of a task, unless the job was done before."""
         if self.is_done:
             return PartWritten(())
-        return PartWritten(_write(self._place, self._begun, iterator))
+        return PartWritten(
+            _write(self._place, self._begun, variants_to_text(iterator, self._variants))
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Adds all rows to the table in one transaction, or replaces those of a snapshot table."""
@@ -115,12 +119,15 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
             )
         _check_mode(table, overwrite)
         self._begun = _begin(table, options, schema)
+        self._variants = variant_names(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Writes the rows of a task of a micro-batch."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        return PartWritten(_write(self._place, self._begun, iterator), query_id)
+        return PartWritten(
+            _write(self._place, self._begun, variants_to_text(iterator, self._variants)), query_id
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Adds the micro-batch to the table, unless an earlier attempt did."""
@@ -164,7 +171,8 @@ def _check_mode(table: OpenTable, overwrite: bool) -> None:
 def _begin(
     table: OpenTable, options: Options, schema: StructType, job_id: str | None = None
 ) -> BegunIngest:
-    return begin_ingest(table, to_arrow(schema), _NAME, options.get("opColumn"), job_id)
+    kinds = to_arrow(without_variants(schema))
+    return begin_ingest(table, kinds, _NAME, options.get("opColumn"), job_id)
 
 
 def _write(
