@@ -4,10 +4,12 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 
+from sleeper.api.own_changes import OwnChanges
 from sleeper.api.results import Rowset
 from sleeper.api.rows import Rows, list_paths, read_batches
 from sleeper.datafiles.arrow import arrow_schema
@@ -24,10 +26,13 @@ from sleeper.ingest.run import StagedRows, stage_rows
 from sleeper.ingest.service import find_source_schema, ingest_table
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region, disjoint_regions, whole_region
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.hold import VersionHold
-from sleeper.query.request import select_regions
+from sleeper.query.request import Query, select_regions
 from sleeper.runs.commit import begin_run, check_file_outcome, commit_until_settled
 from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
 from sleeper.statestore.transactions.codec import hash_request
@@ -61,11 +66,24 @@ class TransactionPart(Protocol):
         """Returns the change, None if nothing was added. InvalidRequestError if it is too large."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The changes of so many deletes and ingests, with their files."""
+
+    deletes: int = 0
+    ingests: int = 0
+    changes: tuple[LoggedTransaction, ...] = ()
+
+    def fits(self, deleted: Sequence[Region], ingests: int) -> bool:
+        """Returns whether nothing was deleted or ingested since."""
+        return (self.deletes, self.ingests) == (len(deleted), ingests)
+
+
 class Transaction:
     """Reads of a table at one version, and changes that are committed together or not at all.
 
     `Table.transaction` returns it. It is a context manager: the end of the block commits, and an
-    exception discards all changes. Reads do not see the changes of the transaction. If another
+    exception discards all changes. Reads have the changes of the transaction. If another
     transaction has changed rows in the keys, ranges or regions that were read, the commit raises
     `ConflictError` and changes nothing: repeat the block, or use `Table.transact`.
 
@@ -94,8 +112,12 @@ class Transaction:
         self._read: list[Region] = []
         self._deleted: list[Region] = []
         self._staged: StagedRows | None = None
+        self._ingests = 0
+        self._written = _Written()
+        self._unused: list[LoggedTransaction] = []
         self._hold: VersionHold | None = None
         self._resources = ExitStack()
+        self._own = OwnChanges(opened, self.version, self._resources)
         self._is_open = True
 
     def __enter__(self) -> Self:
@@ -116,7 +138,11 @@ class Transaction:
         filters: str = "",
         aggregations: str = "",
     ) -> Rowset:
-        """Returns rows of the version. Arguments and errors are those of `Table.query`.
+        """Returns rows of the version, with the deletes and rows of the transaction.
+
+        Arguments and errors are those of `Table.query`. The first query after a change writes all
+        rows of the transaction to files, which takes as long as a commit. Read the result before
+        the transaction ends. Exports are not seen.
 
         The commit fails if a row in the keys, ranges and regions was changed by then, also one that
         `columns`, `limit` and `filters` leave out. Without them that is any row of the table.
@@ -125,6 +151,11 @@ class Transaction:
         keys, ranges, regions = list(keys), list(ranges), list(regions)
         selected = select_regions(self._schema, keys, ranges, regions)
         self._read += selected or [whole_region(self._schema)]
+        if self._deleted or self._staged is not None:
+            processing = Processing(parse_filters(filters), parse_aggregations(aggregations))
+            names = None if columns is None else tuple(columns)
+            self._make_changes()
+            return Rowset(self._own.run(Query(selected or None, names, limit, None, processing)))
         if self._hold is None:
             self._hold = self._keep_version()
         return self._table.query(
@@ -161,6 +192,7 @@ class Transaction:
                 stage = stage_rows(ingest_table(self._opened), start)
                 self._staged = self._resources.enter_context(stage)
             batches = read_batches(rows, self._find_source_schema, op_column)
+            self._ingests += 1
             self._staged.add_batches(batches, op_column)
         except BaseException:
             # Some of the rows may be staged, and the deletes belong to them.
@@ -219,6 +251,37 @@ class Transaction:
         self._is_open = False
         self._staged = None
         self._resources.close()
+        unused, self._unused = self._unused, []
+        self._delete_files(unused)
+
+    def _make_changes(self) -> None:
+        """Makes the changes so far in the state that queries read, unless it has them."""
+        if self._written.fits(self._deleted, self._ingests):
+            return
+        fork = self._own.open_state()
+        self._own.make(fork, self._write_rows(fork))
+
+    def _write_rows(self, fork: StateStore | None = None) -> list[LoggedTransaction]:
+        """Returns the delete and the files, which it writes unless a query has.
+
+        With a `fork`, the files are for a query too.
+        """
+        if self._written.fits(self._deleted, self._ingests):
+            return list(self._written.changes)
+        changes: list[LoggedTransaction] = []
+        if self._deleted:
+            regions = check_regions(self._deleted)
+            changes.append(write_delete(self._opened, regions, self.id, self._request))
+        self._unused += changes
+        if self._staged is not None:
+            staged = self._staged
+            if fork is not None:
+                staged = self._own.stage_at_version(staged, fork)
+            added = staged.start.commit_of(self.id, staged.write(), self._request)
+            changes.append(added)
+            self._unused.append(added)
+        self._written = _Written(len(self._deleted), self._ingests, tuple(changes))
+        return changes
 
     def _keep_version(self) -> VersionHold:
         """Keeps the version of a long transaction from garbage collection."""
@@ -234,13 +297,7 @@ class Transaction:
         """Writes the files of the changes, and returns the changes in their order."""
         # Last, because its number is that of the transaction.
         last = [part.change(self.id) for part in self._parts]
-        changes: list[LoggedTransaction] = []
-        if self._deleted:
-            regions = check_regions(self._deleted)
-            changes.append(write_delete(self._opened, regions, self.id, self._request))
-        if self._staged is not None:
-            files = self._staged.write()
-            changes.append(self._staged.start.commit_of(self.id, files, self._request))
+        changes = self._write_rows()
         changes += (change for change in last if change is not None)
         if changes and self._read:
             read = disjoint_regions(self._read)
@@ -251,6 +308,8 @@ class Transaction:
 
     def _commit(self, changes: Sequence[LoggedTransaction]) -> int:
         state = self._opened.state
+        # Once they may be committed, their files are deleted only if they are refused.
+        self._unused = [each for each in self._unused if each not in changes]
         try:
             commit_until_settled(self._opened.check_active)
             outcome = commit_until_settled(lambda: state.commit_together(*changes))[-1]
@@ -281,7 +340,7 @@ class Transaction:
         raise StateMovedOnError(f"{what}: {outcome.reason}")
 
     def _delete_files(self, changes: Sequence[LoggedTransaction]) -> None:
-        """Deletes the files of refused changes, which would be orphans for days."""
+        """Deletes the files of changes that are not committed, which would be orphans for days."""
         paths: list[str] = []
         for change in changes:
             if isinstance(change, AddFiles):
@@ -289,10 +348,12 @@ class Transaction:
                     paths += (new.file.path + each for each in ("", *new.file.sidecars))
             if isinstance(change, DeleteRows) and change.keys is not None:
                 paths += (change.keys.path + each for each in ("", *change.keys.sidecars))
+        if not paths:
+            return
         try:
             self._opened.instance.storage.root.delete(paths)
         except UnavailableError as error:
-            logger.warning("could not delete files of a refused transaction: %s", error)
+            logger.warning("could not delete files of a transaction: %s", error)
 
     def _find_earlier(self, state: TableState) -> int | None:
         """Returns the number of an earlier transaction of the id, None if there was none.

@@ -190,6 +190,7 @@ class RowSort:
                 yield batch.to_pyarrow()
 
     def _collect(self, batch: pa.RecordBatch) -> None:
+        self._places = None
         while batch.num_rows:
             if self._buffer is None:
                 self._buffer = self._free.pop() if self._free else self._new_buffer()
