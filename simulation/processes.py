@@ -150,8 +150,8 @@ def _name_jobs(installation: "Installation") -> None:
 
 def _install_digests(installation: "Installation") -> None:
     """Makes digests of destinations depend on no path that differs between runs."""
-    record: Any = import_module("sleeper.stash.record")
-    real = record.destination_digest
+    records: Any = import_module("sleeper.stash.record_index")
+    real = records.destination_digest
 
     def digest(destination: str) -> str:
         return str(real(installation.processes.world.trace.without_folder(destination)))
