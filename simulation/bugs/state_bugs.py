@@ -37,6 +37,18 @@ BUGS = (
         focus=("split", "ingest_from_memory"),
     ),
     PlantedBug(
+        "reference-dropped-at-an-ancestor",
+        "the output of a compaction of an inner partition has its reference",
+        Mutation(
+            f"{_TRANSACTIONS}.compaction_jobs:CommitCompaction.apply",
+            "references = [(partition.key, self.output.rows)]",
+            "references = [(partition.key, self.output.rows)][: partition.is_leaf]",
+        ),
+        (rules.ROWS, rules.COUNTED),
+        BOTH,
+        focus=("create_compactions", "ingest_from_memory", "split"),
+    ),
+    PlantedBug(
         "horizon-off-by-one",
         "the horizon rises no further than the collected files need",
         Mutation(

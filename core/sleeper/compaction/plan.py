@@ -110,18 +110,31 @@ def create_compaction_jobs(
     If the table's strategy fails with UserCodeError, no file is assigned.
     """
 
-    has_inner_jobs = table_descent(properties) is not None
-
     def choose(state: TableState, room: int) -> list[Selection]:
-        files = state.files
-        with open_selector(properties, code, full) as selector:
-            groups = files.partition_references() if has_inner_jobs else files.leaf_references()
-            selections = select(groups, selector, room)
+        selections = find_owed(state, properties, code, room, full)
         if full:
             selections += select_deleted(state, selections, room - len(selections))
         return selections
 
     return _create_jobs(table_id, store, properties, tracker, send, clock, choose)
+
+
+def find_owed(
+    state: TableState,
+    properties: TableProperties,
+    code: UserCode,
+    jobs_max: int,
+    full: bool = False,
+) -> list[Selection]:
+    """Returns what the table's compaction owes, besides running jobs: the jobs to create next.
+
+    UserCodeError if the table's strategy fails.
+    """
+    has_inner_jobs = table_descent(properties) is not None
+    files = state.files
+    groups = files.partition_references() if has_inner_jobs else files.leaf_references()
+    with open_selector(properties, code, full) as selector:
+        return select(groups, selector, jobs_max)
 
 
 def create_rewrite_jobs(instance: Instance, ref: TableRef, paths: Sequence[str]) -> CreationReport:

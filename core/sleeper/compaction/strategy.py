@@ -125,10 +125,11 @@ def _is_even(run: Sequence[FileSize], ratio: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Files of one partition to compact together."""
+    """Files of one partition to compact together, and the number of their rows there."""
 
     partition_id: PartitionId
     inputs: tuple[str, ...]
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,5 +192,6 @@ def _select_all(
         if most is not None:
             running = len({f.job_id for f in files} - {None})
             groups = groups[: max(0, most - running)]
+        rows = {file.path: file.rows for file in free}
         for group in groups:
-            yield len(free), Selection(partition_id, group)
+            yield len(free), Selection(partition_id, group, sum(rows[path] for path in group))

@@ -28,13 +28,10 @@ from sleeper.datafiles.sources.parquet import (
 from sleeper.datafiles.sources.rejects import Rejects
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.write.file import FileSettings
-from sleeper.datafiles.write.partitioned import (
-    FileStrategy,
-    WriteTarget,
-)
+from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.ingest.gathered_rows import GatheredRows
-from sleeper.ingest.references import choose_references
+from sleeper.ingest.references import choose_references, list_counted
 from sleeper.processing.enrichment import Lookup, enriched_names
 from sleeper.runs.commit import (
     RunStart,
@@ -290,14 +287,14 @@ class StagedRows:
 
     def write(self, progress: IngestProgress | None = None) -> tuple[NewFile, ...]:
         """Sorts the rows and writes them to data files, which nothing has committed yet."""
-        table = self.table
+        table, unsorted = self.table, self.gathered.unsorted
         with table.state.reading() as state:
-            leaves = list(state.partitions.leaves())
+            counted = list_counted(state, table.descent, unsorted.rows, unsorted.bytes)
         target = WriteTarget(
             table.root,
             table.table_id,
             self.gathered.written,
-            leaves,
+            counted,
             self.start.ms,
             table.files,
             table.engine.threads,

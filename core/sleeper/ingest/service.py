@@ -227,6 +227,8 @@ def ingest_table(table: OpenTable) -> IngestTable:
         # The schema is that of the job, also if it changes meanwhile.
         opener = partial(table.instance.open_enrichment, table, lookups, schema)
         enrichment = TableEnrichment(lookups, opener)
+    strategy = FileStrategy(properties.get(FILE_WRITING_STRATEGY).value)
+    is_shared = strategy is FileStrategy.ONE_REFERENCE_PER_LEAF
     return IngestTable(
         table.ref.id,
         schema,
@@ -235,10 +237,10 @@ def ingest_table(table: OpenTable) -> IngestTable:
         engine_settings(table.instance, SORT_MEMORY_BYTES),
         table.instance.clock,
         file_settings(properties),
-        FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
+        strategy,
         properties.get(EXTRA_COLUMNS_REFUSED),
         enrichment=enrichment,
-        descent=table_descent(properties),
+        descent=table_descent(properties) if is_shared else None,
     )
 
 

@@ -39,7 +39,7 @@ from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.files import SIDECAR_SUFFIXES, new_data_path
 from sleeper.ingest.gathered_rows import LastRows
-from sleeper.ingest.references import choose_references
+from sleeper.ingest.references import choose_references, list_counted
 from sleeper.ingest.run import IngestTable
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.runs.commit import RunStart
@@ -245,9 +245,10 @@ def write_small(
     A file per leaf would be as many tiny files as there are leaves. Nothing has committed it yet.
     All of it happens in this thread, because threads take longer to start than to write a file.
     """
+    rows, size = sum(each.num_rows for each in batches), sum(each.nbytes for each in batches)
     # A partition that was split since then still takes its references.
     with table.state.reading(stale=True) as state:
-        leaves = list(state.partitions.leaves())
+        leaves = list_counted(state, table.descent, rows, size)
     in_order, written = _sort(table, batches)
     only = leaves[0].id if len(leaves) == 1 else ROOT_PARTITION_ID
     path = new_data_path(table.table_id, only, start.ms)

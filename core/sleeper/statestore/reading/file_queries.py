@@ -140,11 +140,11 @@ class FileQueries(VersionReader):
     def leaf_bytes(self, leaf_id: PartitionId) -> int:
         """Returns an estimate of the leaf's bytes, by the rows of its references.
 
-        All rows of the ancestors' references count.
+        Those of an ancestor are halved at each level, as if its tree was even.
         """
         (size,) = self.row(
-            f"{_CHAIN} SELECT"
-            " coalesce(sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1)), 0)"
+            f"{_CHAIN} SELECT coalesce("
+            "sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1) / (1 << min(above, 60))), 0)"
             " FROM chain CROSS JOIN refs r ON r.partition = chain.key"
             f" CROSS JOIN files f ON f.key = r.file WHERE {current('r')}",
             id=leaf_id,
@@ -327,11 +327,12 @@ def _paths_parameter(paths: Sequence[str]) -> str:
 
 
 _CHAIN = (
-    "WITH RECURSIVE chain (key, parent) AS ("
-    " SELECT key, parent FROM partitions WHERE id = :id UNION ALL"
-    " SELECT p.key, p.parent FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
+    "WITH RECURSIVE chain (key, parent, above) AS ("
+    " SELECT key, parent, 0 FROM partitions WHERE id = :id UNION ALL"
+    " SELECT p.key, p.parent, above + 1"
+    " FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
 )
-"""SQL: a partition and its ancestors."""
+"""SQL: a partition and its ancestors, which are so many levels above."""
 
 _CHAINS = (
     "WITH RECURSIVE chain (leaf, key, parent) AS ("
