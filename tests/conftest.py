@@ -53,9 +53,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
-    """Leaves the objects to the interpreter, which frees them at exit."""
-    gc.unfreeze()
+def pytest_configure(config: pytest.Config) -> None:
+    """Leaves the objects to the interpreter, which frees them at exit, after pytest's collections.
+
+    Cleanups run in reverse order, and that of pytest is added later.
+    """
+    config.add_cleanup(gc.unfreeze)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
-
 OUTER = "Instance"
 """Stands for the stack in which the others are nested."""
 KEPT = {
@@ -208,5 +206,8 @@ def _physical_name(kind: str) -> str | None:
 
 
 def _schema(kind: str) -> Mapping[str, Any]:
+    # It takes most of a second to load, which tests that compare nothing need not wait for.
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
     found: Mapping[str, Any] = PROVIDER_SCHEMA_MANAGER.get_resource_schema(_REGION, kind).schema
     return found
