@@ -1,5 +1,7 @@
 """Bulk imports whose processes are killed at random lose and double no rows.
 
+`tests/spark_cluster/` kills executors of their own processes, and drivers of those.
+
 The environment variable `KILLS` sets the number of kills per test (1). `SLEEPER_TEST_SEED` repeats
 the random choices of a printed seed, but not the timing of the machine.
 """
@@ -9,7 +11,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -33,14 +35,13 @@ from tests.spark.imports import (
     stored_rows,
     write,
 )
-from tests.spark.processes import executors, family, python_workers, read_command
+from tests.spark.processes import family, python_workers, read_command
 
 pytestmark = pytest.mark.timeout(6 * PATIENCE_SECONDS)
 
 ROWS = 200_000
 FIFTEEN_DAYS_MS = 15 * 24 * 3600 * 1000
 KILLS = int(os.environ.get("KILLS", "1"))
-Victims = Callable[[int], list[psutil.Process]]
 
 
 @pytest.fixture
@@ -101,18 +102,13 @@ def test_a_killed_driver_is_restarted(
     assert (collection > 0) == (len(data_files(instance)) < left)
 
 
-@pytest.mark.parametrize(
-    ("master", "victims"),
-    [("local[2,50]", python_workers), ("local-cluster[2,1,1024]", executors)],
-    ids=["workers", "executors"],
-)
-def test_killed_executors_and_python_workers_are_replaced(
-    instance: Instance, tmp_path: Path, choice: random.Random, master: str, victims: Victims
+def test_killed_python_workers_are_replaced(
+    instance: Instance, tmp_path: Path, choice: random.Random
 ) -> None:
     source = write(tmp_path / "in", ROWS)
-    life = Import(instance, source, master)
+    life = Import(instance, source, "local[2,50]")
     kills = 0
-    with contextlib.closing(_moments(life, victims, choice)) as moments:
+    with contextlib.closing(_moments(life, choice)) as moments:
         for victim in moments:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
@@ -126,13 +122,13 @@ def test_killed_executors_and_python_workers_are_replaced(
     check_files_on_disk(instance)
 
 
-def _moments(life: Import, victims: Victims, choice: random.Random) -> Iterator[psutil.Process]:
-    """Some of the victims, at some moments until the import ends."""
-    life.wait_until(lambda: victims(life.pid))
+def _moments(life: Import, choice: random.Random) -> Iterator[psutil.Process]:
+    """Yields Python workers, at some moments until the import ends."""
+    life.wait_until(lambda: python_workers(life.pid))
     if choice.random() < 0.5:
         life.wait_for_data_files()
     while not life.has_ended:
-        result = victims(life.pid)
+        result = python_workers(life.pid)
         if result:
             yield choice.choice(result)
         time.sleep(choice.uniform(0, 3))

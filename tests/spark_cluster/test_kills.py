@@ -46,11 +46,13 @@ _ON_DEMAND = {
 }
 _EVENTS = {
     "driver": "driver killed, and started again under its job id, with dynamic allocation",
-    "executor": "executor killed",
+    "executor": "executor killed, with dynamic allocation",
     "both": "Python worker killed, then an executor",
 }
-# Work and what is killed. The last one is for soaks.
-_CASES = [("import", "executor"), ("import", "driver"), ("write", "both"), ("write", "driver")]
+# Work and what is killed. The last two are for soaks: `tests/spark/test_killed_import.py` kills a
+# driver without a cluster, and two drivers with one job id are below.
+_CASES = [("import", "executor"), ("write", "both"), ("import", "driver"), ("write", "driver")]
+_SOAKED = 2
 _EXPECTED = make_digest(make_rows(range(ROWS)))
 
 
@@ -105,14 +107,14 @@ def record(work: str, event: str, files: int, digest: str) -> None:
             file.write(f"| {work} | {event} | {files} | {ROWS:,} | `{digest}` |\n")
 
 
-@pytest.mark.parametrize(("kind", "victim"), _CASES[: None if examples(1) > 1 else -1])
+@pytest.mark.parametrize(("kind", "victim"), _CASES[: None if examples(1) > 1 else -_SOAKED])
 def test_work_is_done_once_although_a_process_is_killed(
     cluster: Cluster, aws: AwsInstance, instance: sleeper.Instance, kind: str, victim: str
 ) -> None:
     choice = random.Random(f"{choose_seed()} {victim} {kind}")
     for _ in range(examples(1)):
         work = Work(cluster, aws, instance, kind)
-        driver = work.start()
+        driver = work.start(_ON_DEMAND if victim == "executor" else {})
         files = kill(cluster, work, driver, victim, choice)
         if victim == "driver":
             driver = work.start(_ON_DEMAND)
