@@ -22,50 +22,7 @@ from sleeper.datafiles.documents.values import (
 )
 from sleeper.datafiles.json_syntax import NotJsonError
 from sleeper.errors import InvalidRequestError
-
-# Names of many sizes, with bytes that have a meaning outside of texts.
-NAMES = st.sampled_from(
-    ["", "a", "b", "é", "a.b", 'q"', "\\", "\\n", "\n", "{", '","', "x" * 7, "x" * 8, "x" * 70]
-)
-NUMBERS = st.sampled_from(
-    ["0", "-0", "1.10", "1e400", "-7", str(2**63 - 1), str(-(2**63)), "9" * 30]
-)
-BLANKS = st.sampled_from(["", "", " ", "\n\t", " " * 9])
-
-
-class Number(str):
-    """A number as it is written."""
-
-
-def leaves() -> st.SearchStrategy[Any]:
-    texts = st.one_of(NAMES, st.text(st.characters(codec="utf-8"), max_size=5))
-    return st.one_of(st.sampled_from([None, True, False]), NUMBERS.map(Number), texts)
-
-
-VALUES = st.recursive(
-    leaves(),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
-    max_leaves=12,
-)
-PATHS = st.lists(st.one_of(NAMES, st.integers(-2, 2)), max_size=3).map(tuple)
-
-
-@st.composite
-def written(draw: st.DrawFn, value: Any) -> str:
-    """Writes a value as JSON, with any blanks and escapes."""
-    before, after = draw(BLANKS), draw(BLANKS)
-    if isinstance(value, dict):
-        members = [f"{draw(written(k))}:{draw(written(v))}" for k, v in value.items()]
-        text = "{" + (",".join(members) or draw(BLANKS)) + "}"
-    elif isinstance(value, list):
-        text = "[" + (",".join(draw(written(each)) for each in value) or draw(BLANKS)) + "]"
-    elif isinstance(value, Number):
-        text = str(value)
-    else:
-        text = json.dumps(value, ensure_ascii=draw(st.booleans()))
-        if isinstance(value, str) and "\\" not in text and draw(st.booleans()):
-            text = text.replace("a", "\\u0061").replace("x", "\\u0078")
-    return before + text + after
+from tests.tables.json_documents import PATHS, VALUES, Number, written
 
 
 def follow(value: Any, path: tuple[Step, ...]) -> Any:

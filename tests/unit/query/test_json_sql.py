@@ -80,6 +80,13 @@ def column(instance: Instance, expression: str, **values: object) -> list[object
         ("coalesce(doc ->> 'n', 'no') || '!'", ["1180591620717411303424!", "7!", "no!", "no!"]),
         ("doc ->> 't' || '!'", ["true!", None, None, None]),
         ("CASE WHEN k = 1 THEN note END ->> 'in'", ["text", None, None, None]),
+        ("json_length(doc)", [4, 3, 3, None]),
+        ("json_length(doc, 'a', 'b')", [3, None, None, None]),
+        ("json_keys(doc)", [["a", "n", "$ref", "t"], ["a", "n", "we ird"], None, None]),
+        ("json_elements(doc)", [None, None, ["0", "[1, 2]", "{}"], None]),
+        ('doc @> \'{"a": {"b": [1.1]}}\'', [True, False, False, None]),
+        ("NOT doc @> '[[2], 0]'", [True, True, False, None]),
+        ("json_contains(doc -> 'n', '7.0')", [False, True, None, None]),
         ("tags @> make_array(1)", [True, False, False, True]),
     ],
 )
@@ -106,6 +113,26 @@ def test_documents_are_selected_joined_and_counted(instance: Instance) -> None:
     assert 'json_as_text(t.doc, Utf8View("$.a.b"))' in str(plan)
 
 
+def test_members_become_rows(instance: Instance) -> None:
+    each = "SELECT k, unnest(json_each(doc)) AS member FROM t"
+    statement = f"""
+        SELECT k, member['key'] AS name, json_typeof(member['value']) AS type
+        FROM ({each}) WHERE k = 2 ORDER BY name"""
+    assert [
+        tuple(row.values()) for row in open_sql(instance, statement).read_all().to_pylist()
+    ] == [
+        (2, "a", "null"),
+        (2, "n", "number"),
+        (2, "we ird", "object"),
+    ]
+
+
+def test_text_of_a_union_is_checked(instance: Instance) -> None:
+    union = "SELECT doc AS v FROM t UNION ALL SELECT note FROM t WHERE note <> ''"
+    with pytest.raises(InvalidRequestError, match="not JSON"):
+        open_sql(instance, f"SELECT v -> 'in' FROM ({union})").read_all()
+
+
 def test_parts_of_documents_are_json_and_texts_are_text(instance: Instance) -> None:
     statement = "SELECT doc -> 'a' AS a, doc ->> 'a' AS b, (doc -> 'a') || '' AS c FROM t"
     kinds = open_sql(instance, statement).schema.types
@@ -129,6 +156,9 @@ def test_parameters_are_names_and_indexes(instance: Instance) -> None:
         ("doc -> 1.5", "-> at character 12: expected a text or an integer after it"),
         ("(-> 'a')", "-> at character 9: expected a document before it"),
         ("doc -> '$.a[x]'", r"json_get at character 12: JSON path '\$.a\[x\]': unexpected '\[x\]'"),
+        ("doc @> '{'", "json_contains at character 12: not JSON: .*: '{'"),
+        ("json_contains(doc)", "json_contains at character 8: expected a document and a JSON text"),
+        ("json_contains(doc, 1)", "json_contains at .* 27: argument 2 is no literal .*a text"),
         ("json_get_int()", "json_get_int at character 8: expected a document and a path"),
         ("json_get_int(doc, note)", "json_get_int at character 26: argument 2 is no literal"),
     ],

@@ -82,13 +82,13 @@ def bool_values(spans: Spans) -> pa.Array:
     """Returns the truth values, and null for others."""
     first = spans.first_bytes
     truths = spans.where((first == _TRUE) | (first == _FALSE))
-    is_valid, (is_true,) = _by_row(truths, (truths.first_bytes == _TRUE).astype(np.int64))
+    is_valid, (is_true,) = by_row(truths, (truths.first_bytes == _TRUE).astype(np.int64))
     return pa.array(is_true == 1, mask=~is_valid)
 
 
 def type_values(spans: Spans) -> pa.Array:
     """Returns the names of the types: object, array, string, number, boolean or null."""
-    is_valid, (codes,) = _by_row(spans, _TYPE_CODES[spans.first_bytes].astype(np.int64))
+    is_valid, (codes,) = by_row(spans, _TYPE_CODES[spans.first_bytes].astype(np.int64))
     return pa.array(_TYPES).take(pa.array(codes, mask=~is_valid))
 
 
@@ -97,7 +97,7 @@ def _numbers(spans: Spans) -> pa.Array:
     return json_values(spans.where(is_number)).cast(pa.string())
 
 
-def _by_row(
+def by_row(
     spans: Spans, *columns: npt.NDArray[np.int64]
 ) -> tuple[Flags, list[npt.NDArray[np.int64]]]:
     """Returns which documents have a value, and the columns by document, with 0 for others."""

@@ -14,7 +14,16 @@ from datafusion import ScalarUDF, SessionContext, udf
 
 from sleeper.datafiles.arrow import JSON_MARK, as_plain, is_json, json_storage
 from sleeper.datafiles.conversions import as_numbers
+from sleeper.datafiles.documents.containment import containment_values
 from sleeper.datafiles.documents.content import read_documents
+from sleeper.datafiles.documents.parts import (
+    EACH,
+    KEYS,
+    each_values,
+    element_values,
+    key_values,
+    length_values,
+)
 from sleeper.datafiles.documents.path import parse_path
 from sleeper.datafiles.documents.spans import Spans, whole
 from sleeper.datafiles.documents.values import (
@@ -32,52 +41,66 @@ from sleeper.datafiles.json_syntax import check_json
 _PART_BYTES = 512 * 1024
 _TEXT = pa.string_view()
 
+# A path and a JSON text that are both valid.
+_NO_ARGUMENT = "null"
+_Function = Callable[[Spans, str], pa.Array]
 # Results of these are JSON too, so that another function does not check them again.
 _JSON = pa.field("value", _TEXT, metadata=JSON_MARK)
 _FUNCTIONS: dict[str, tuple[Callable[[Spans], pa.Array], pa.DataType | pa.Field]] = {
     "json_as_text": (text_values, _TEXT),
+    "json_each": (each_values, EACH),
+    "json_elements": (element_values, KEYS),
     "json_get": (json_values, _JSON),
     "json_get_bool": (bool_values, pa.bool_()),
     "json_get_float": (float_values, pa.float64()),
     "json_get_int": (integer_values, pa.int64()),
     "json_get_json": (json_values, _JSON),
     "json_get_str": (quoted_values, _TEXT),
+    "json_keys": (key_values, KEYS),
+    "json_length": (length_values, pa.int64()),
     "json_typeof": (type_values, pa.string()),
 }
 
 
-def register_json_functions(session: SessionContext) -> None:
-    """Registers the functions of JSON in a session."""
-    for function in _json_functions():
+def register_json_functions(session: SessionContext, checks_all: bool) -> None:
+    """Registers the functions of JSON in a session.
+
+    They check text that is not from a field of `JSONType`, and with `checks_all` all text.
+    """
+    for function in _json_functions(checks_all):
         session.register_udf(function)
 
 
 @cache
-def _json_functions() -> list[ScalarUDF]:
-    return [
-        udf(_over_paths(convert), [_TEXT, _TEXT], kind, "immutable", name)
-        for name, (convert, kind) in _FUNCTIONS.items()
-    ]
+def _json_functions(checks_all: bool) -> list[ScalarUDF]:
+    def make(name: str, function: _Function, kind: pa.DataType | pa.Field) -> ScalarUDF:
+        over_column = _over_column(function, checks_all)
+        return udf(over_column, [_TEXT, _TEXT], kind, "immutable", name)
+
+    paths = [make(name, _at_path(convert), kind) for name, (convert, kind) in _FUNCTIONS.items()]
+    return [*paths, make("json_contains", containment_values, pa.bool_())]
 
 
-def _over_paths(
-    convert: Callable[[Spans], pa.Array],
-) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    def call(values: pa.Array, paths: pa.Array) -> pa.Array:
-        path = parse_path(paths[0].as_py()) if len(paths) else ()
-        texts = _documents(values)
-        parts = [convert(whole(read_documents(part)).follow(path)) for part in _parts(texts)]
+def _at_path(convert: Callable[[Spans], pa.Array]) -> _Function:
+    return lambda spans, path: convert(spans.follow(parse_path(path)))
+
+
+def _over_column(function: _Function, checks_all: bool) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    def call(values: pa.Array, arguments: pa.Array) -> pa.Array:
+        argument = arguments[0].as_py() if len(arguments) else _NO_ARGUMENT
+        texts = _documents(values, checks_all)
+        parts = [function(whole(read_documents(part)), argument) for part in _parts(texts)]
         return pa.concat_arrays(parts)
 
     return call
 
 
-def _documents(values: pa.Array) -> pa.Array:
+def _documents(values: pa.Array, checks_all: bool) -> pa.Array:
     """Returns the text of JSON. NotJsonError for other text, which is checked here."""
-    if is_json(values.type):
-        return json_storage(values)
-    texts = as_plain(values)
-    check_json(texts)
+    is_marked = is_json(values.type)
+    texts = json_storage(values) if is_marked else as_plain(values)
+    if checks_all or not is_marked:
+        check_json(texts)
     return texts
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from sleeper.datafiles.documents.path import Step, format_path, parse_step
+from sleeper.datafiles.json_syntax import NotJsonError, check_json
 from sleeper.errors import InvalidRequestError
 from sleeper.query.sql.tokens import Token, read_tokens
 
@@ -22,12 +23,16 @@ CONTAINS = "json_contains"
 PATH_FUNCTIONS = frozenset(
     (
         "json_as_text",
+        "json_each",
+        "json_elements",
         "json_get",
         "json_get_bool",
         "json_get_float",
         "json_get_int",
         "json_get_json",
         "json_get_str",
+        "json_keys",
+        "json_length",
         "json_typeof",
     )
 )
@@ -40,6 +45,8 @@ _DIGITS_MAX = 18
 # Those that bind tighter than operators of JSON. Before an operand, those that bind as tight count.
 _TIGHT_AFTER = frozenset("+-*/%^:.[")
 _TIGHT_BEFORE = _TIGHT_AFTER | frozenset("|&~#@?")
+# The engine marks a column as JSON if it is in one of these and one of its parts is.
+_MIXING_WORDS = frozenset(("UNION", "RECURSIVE", "OVER"))
 # Words before a parenthesis that is not one of a call.
 # fmt: off
 _NO_FUNCTIONS = frozenset((
@@ -91,6 +98,11 @@ def rewrite_json(statement: str, parameters: Mapping[str, pa.Scalar]) -> str:
         return statement
     rewriter = _Rewriter(statement, parameters)
     return rewriter.rewrite()
+
+
+def mixes_json(statement: str) -> bool:
+    """Returns whether a column may be marked as JSON and have other text."""
+    return any(each.text in _MIXING_WORDS for each in read_tokens(statement))
 
 
 class _Rewriter:
@@ -265,6 +277,7 @@ class _Rewriter:
         before = self._units[start].before
         text = "".join(each.whole_text for each in document).strip()
         if name == CONTAINS:
+            _check_candidate(name, str(literals[0]), position)
             unit = _Unit("call", f"{name}({text}, {_quote(str(literals[0]))})", before, position)
         else:
             path = _path(name, literals, position)
@@ -282,6 +295,13 @@ def _path(name: str, literals: list[Step], position: int) -> tuple[Step, ...]:
     except InvalidRequestError as error:
         raise _error(name, position, str(error)) from error
     return tuple(step for part in parts for step in part)
+
+
+def _check_candidate(name: str, text: str, position: int) -> None:
+    try:
+        check_json(pa.array([text]))
+    except NotJsonError as error:
+        raise _error(name, position, f"{error}: {text[:200]!r}") from error
 
 
 def _function_name(unit: _Unit) -> str:

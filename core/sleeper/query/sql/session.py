@@ -35,8 +35,13 @@ class Pruning:
 _NO_PRUNING = Pruning()
 
 
-def open_sql_session(settings: EngineSettings, pruning: Pruning = _NO_PRUNING) -> SessionContext:
-    """Returns a session for one statement, with its own memory pool."""
+def open_sql_session(
+    settings: EngineSettings, pruning: Pruning = _NO_PRUNING, mixes_json: bool = False
+) -> SessionContext:
+    """Returns a session for one statement, with its own memory pool.
+
+    A statement that `mixes_json` may have other text in a column that is marked as JSON.
+    """
     config = (
         SessionConfig()
         .with_target_partitions(settings.threads)
@@ -48,7 +53,7 @@ def open_sql_session(settings: EngineSettings, pruning: Pruning = _NO_PRUNING) -
     session = create_session(config, settings)
     # The paths of files are internal.
     session.deregister_udf("input_file_name")
-    register_json_functions(session)
+    register_json_functions(session, checks_all=mixes_json)
     return session
 
 

@@ -25,7 +25,7 @@ from sleeper.query.hold import VersionHold
 from sleeper.query.plan import check_size
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.query.run import RESTARTS
-from sleeper.query.sql.json_operators import rewrite_json
+from sleeper.query.sql.json_operators import mixes_json, rewrite_json
 from sleeper.query.sql.needs import TableNeeds, find_needs
 from sleeper.query.sql.parameters import Parameters, bind_parameters
 from sleeper.query.sql.plan import TablePlan, plan_table
@@ -123,6 +123,7 @@ class StatementRun:
         check_statement(statement)
         values = bind_parameters(statement, parameters)
         self._statement = rewrite_json(statement, values)
+        self._mixes_json = mixes_json(statement)
         left = find_parameters(self._statement)
         self._parameters = {name: values[name] for name in left}
         self._engine = engine
@@ -197,7 +198,9 @@ class StatementRun:
         size = sum(plan.bytes for plan in self.plans.values())
         check_size(size, self._engine.settings.bytes_max)
         self.session = open_sql_session(
-            self._engine.settings.engine, find_pruning(self.plans, self.needs)
+            self._engine.settings.engine,
+            find_pruning(self.plans, self.needs),
+            self._mixes_json,
         )
         merged = []
         for each in pinned:
@@ -278,7 +281,7 @@ class StatementRun:
         return find_needs(frame, {each.table.name: each.schema for each in pinned})
 
     def _plan_empty(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
-        session = open_sql_session(self._engine.settings.engine)
+        session = open_sql_session(self._engine.settings.engine, mixes_json=self._mixes_json)
         for table, schema in empty:
             nothing = TablePlan(schema, 0, ())
             register_table(session, table, nothing, self._start_ms, self._engine.key_files)
