@@ -49,6 +49,7 @@ NAMES = (
     "changes",
     "adjunct",
     "adjunct-spark",
+    "iceberg",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 
