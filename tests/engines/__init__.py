@@ -48,14 +48,22 @@ class Readers:
         self._process.stdout.close()
         self._folder.cleanup()
 
-    def read(self, engine: str, snapshot: int | None = None, **source: str) -> pa.Table:
+    def read(
+        self,
+        engine: str,
+        snapshot: int | None = None,
+        columns: list[str] | None = None,
+        **source: str,
+    ) -> pa.Table:
         """Returns the rows of a snapshot, by default the current one.
+
+        Polars reads the `columns` only, if they are given.
 
         The source is the address of `metadata`, or the `uri` of a catalog with the `table` and
         perhaps a `token`.
         """
         out = Path(self._folder.name) / "rows.arrow"
-        answer = self.ask(engine=engine, snapshot=snapshot, out=str(out), **source)
+        answer = self.ask(engine=engine, snapshot=snapshot, columns=columns, out=str(out), **source)
         assert answer == "read"
         with pa.ipc.open_file(out.read_bytes()) as file:
             return file.read_all()

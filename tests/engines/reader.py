@@ -37,9 +37,10 @@ def open_catalog(request: dict[str, Any]) -> Any:
     return load_catalog("sleeper", type="rest", uri=request["uri"], **access)
 
 
-def read(engine: str, table: Table, snapshot: int | None) -> pa.Table:
+def read(engine: str, table: Table, snapshot: int | None, columns: list[str] | None) -> pa.Table:
     if engine == "polars":
-        return pl.scan_iceberg(table, snapshot_id=snapshot).collect().to_arrow()
+        rows = pl.scan_iceberg(table, snapshot_id=snapshot)
+        return (rows.select(columns) if columns else rows).collect().to_arrow()
     if engine == "daft":
         return daft.read_iceberg(table, snapshot_id=snapshot).to_arrow()
     scan = table.scan(snapshot_id=snapshot)
@@ -96,7 +97,8 @@ def answer(request: dict[str, Any]) -> Any:
     if request["engine"] == "duckdb-iceberg":
         rows = read_by_extension(request)
     else:
-        rows = read(request["engine"], open_table(request), request["snapshot"])
+        columns = request["columns"]
+        rows = read(request["engine"], open_table(request), request["snapshot"], columns)
     with pa.OSFile(request["out"], "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
     return "read"

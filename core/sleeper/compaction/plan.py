@@ -7,7 +7,7 @@ dispatches jobs that are assigned but not dispatched.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
@@ -113,7 +113,7 @@ def create_compaction_jobs(
     def choose(state: TableState, room: int) -> list[Selection]:
         selections = find_owed(state, properties, code, room, full)
         if full:
-            selections += select_deleted(state, selections, room - len(selections))
+            selections += select_alone(state, selections, room - len(selections))
         return selections
 
     return _create_jobs(table_id, store, properties, tracker, send, clock, choose)
@@ -189,14 +189,24 @@ def _create_jobs(
     return CreationReport(released, pushed_down, created, len(again))
 
 
-def select_deleted(
+def select_alone(
     state: TableState, selections: Sequence[Selection], jobs_max: int
 ) -> list[Selection]:
-    """Returns a selection of one file for each that has deleted rows and is in no other."""
+    """Returns a selection of one file for each that is in no other and must be written again.
+
+    It has deleted rows, or rows that are not aggregated yet.
+    """
     selected = {(each.partition_id, path) for each in selections for path in each.inputs}
     pending = state.deletes.pending_references() if state.deletes.count() else iter(())
-    alone = (Selection(each, (path,)) for each, path in pending if (each, path) not in selected)
-    return list(islice(alone, max(0, jobs_max)))
+    has_aggregations = bool(state.processing.aggregations)
+    unaggregated = state.files.unaggregated_references() if has_aggregations else iter(())
+    alone: dict[tuple[str, str], Selection] = {}
+    for partition, path in chain(pending, unaggregated):
+        if len(alone) >= jobs_max:
+            break
+        if (partition, path) not in selected:
+            alone[partition, path] = Selection(partition, (path,))
+    return [*alone.values()]
 
 
 def release_expired_jobs(

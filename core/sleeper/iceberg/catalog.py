@@ -20,7 +20,6 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.iceberg.published import FoundMetadata, find_published
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.table import (
-    AGGREGATIONS,
     FILTERS,
     ITERATOR_CLASS_NAME,
     QUERY_CALLERS,
@@ -179,11 +178,7 @@ def _identifiers(names: Iterable[str]) -> list[Json]:
 
 def _is_offered(table: OpenTable) -> bool:
     properties = table.properties()
-    makes_rows = (
-        bool(properties.get(FILTERS))
-        or bool(properties.get(AGGREGATIONS))
-        or properties.get(ITERATOR_CLASS_NAME) is not None
-    )
+    makes_rows = bool(properties.get(FILTERS)) or properties.get(ITERATOR_CLASS_NAME) is not None
     is_restricted = bool(properties.get(QUERY_CALLERS))
     return not makes_rows and not is_restricted
 

@@ -55,7 +55,7 @@ def publish(
       sleeper iceberg publish flights --to /data/iceberg/flights
       sleeper iceberg publish flights --to s3://my-bucket/flights --output json
     """
-    from sleeper.iceberg.listings import list_published
+    from sleeper.iceberg.listings import list_publication
     from sleeper.iceberg.service import publish_table
 
     table = instance.table(name)
@@ -63,7 +63,7 @@ def publish(
         from sleeper.iceberg.compacting import compact_to_publish
 
         note(f"created {pluralize(compact_to_publish(table), 'compaction job')}")
-    print_listings([list_published(name, publish_table(table, to))], output)
+    print_listings([list_publication(name, publish_table(table, to))], output)
 
 
 @iceberg.command("unpublish")
@@ -96,3 +96,17 @@ def unpublish(
     from sleeper.iceberg.unpublish import unpublish_table
 
     print_listings([list_unpublished(unpublish_table(instance, name, to))], output)
+
+
+@iceberg.command("status")
+@instance_command
+def status(instance: "Instance", output: OutputOption = OutputKind.TEXT) -> None:
+    """List the published tables, with the version that was published last in each location.
+
+    Behind is the number of later transactions if they changed rows: the next publication has their
+    rows, or one after a compaction.
+    """
+    from sleeper.iceberg.listings import list_published
+    from sleeper.iceberg.status import find_publications
+
+    print_listings([list_published(find_publications(instance))], output)

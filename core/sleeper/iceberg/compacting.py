@@ -3,7 +3,7 @@
 import threading
 
 from sleeper.compaction.plan import CreationReport, create_rewrite_jobs, create_table_jobs
-from sleeper.iceberg.publishable import must_be_compacted, versions_without_defaults
+from sleeper.iceberg.publishable import find_uncompacted, versions_without_defaults
 from sleeper.instance import OpenTable
 from sleeper.jobs.event import new_task_id
 from sleeper.jobs.queue import QueueName
@@ -32,7 +32,7 @@ def compact_to_publish(table: OpenTable) -> int:
 
 def _create_jobs(table: OpenTable) -> CreationReport | None:
     with table.state.reading() as state:
-        if must_be_compacted(state):
+        if find_uncompacted(state) is not None:
             return create_table_jobs(table.instance, table.ref, full=True)
         versions = versions_without_defaults(state)
         paths = [each.path for each in state.files.all() if each.schema_version in versions]

@@ -1,10 +1,13 @@
-"""The listing of a published version."""
+"""Listings of published versions."""
+
+from collections.abc import Iterable
 
 from sleeper.iceberg.publish import Published
 from sleeper.iceberg.unpublish import Unpublished
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 
 _COLUMNS = (
+    Column("table", "Table"),
     Column("snapshot", "Snapshot", ColumnKind.COUNT, lambda each: each.number),
     Column("versionAt", "Transaction at", ColumnKind.TIME, lambda each: each.time_ms),
     Column("rows", "Rows", ColumnKind.COUNT),
@@ -16,14 +19,22 @@ _COLUMNS = (
 )
 
 
-def list_published(name: str, published: Published) -> Listing:
-    """Returns the published version of a table."""
+def list_publication(name: str, published: Published) -> Listing:
+    """Returns the version that was published by a command."""
     done = "published" if published.is_new else "is published already"
     summary = f"table {name} {done}: {published.metadata_url}"
     if published.behind:
         transactions = pluralize(published.behind, "transaction")
         summary = f"{summary}, {transactions} behind until a compaction"
     return Listing.describe("published", summary, _COLUMNS, [published])
+
+
+def list_published(published: Iterable[Published]) -> Listing:
+    """Returns the versions that were published last, one of each table and location."""
+    versions = [*published]
+    behind = sum(each.behind > 0 for each in versions)
+    summary = f"{pluralize(len(versions), 'published version')}, {behind} behind"
+    return Listing.describe("published", summary, _COLUMNS, versions)
 
 
 _REMOVED = (

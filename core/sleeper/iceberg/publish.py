@@ -18,6 +18,7 @@ from sleeper.iceberg.manifests import (
 )
 from sleeper.iceberg.metadata import (
     INSTANCE_DATA,
+    TABLE_NAME,
     Metadata,
     SnapshotContent,
     current_number,
@@ -26,8 +27,9 @@ from sleeper.iceberg.metadata import (
     number_of,
     snapshots_of,
 )
+from sleeper.iceberg.metadata_versions import MetadataVersions
 from sleeper.iceberg.properties import HOLD_OWNER
-from sleeper.iceberg.publishable import check_publishable, must_be_compacted
+from sleeper.iceberg.publishable import check_publishable, find_uncompacted
 from sleeper.instance import OpenTable
 from sleeper.query.hold import take_shared_hold
 from sleeper.retries import Backoff, retry
@@ -39,7 +41,7 @@ _RETRIES = Backoff(retries=4)
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A published version of a table.
+    """A published version of the table of a name.
 
     `metadata_url` names the metadata, and `snapshots` counts the versions that it lists. `files`,
     `rows`, `delete_files` and `hidden_rows` describe this one; `is_new` means that it was published
@@ -47,6 +49,7 @@ class Published:
     they can be published.
     """
 
+    table: str
     number: int
     time_ms: int
     location: str
@@ -69,8 +72,8 @@ def publish(
 
     With `expires` it is published in any case, and earlier versions are no longer listed.
 
-    It is held for at least two thirds of the seconds. While a table of latest rows must be
-    compacted, the version that was published before stays. InvalidRequestError if the table cannot
+    It is held for at least two thirds of the seconds. While a table must be compacted, the version
+    that was published before stays. InvalidRequestError if the table cannot
     be published, or the location has another table.
     """
 
@@ -118,8 +121,9 @@ class _Publication:
 
     def run(self) -> Published:
         before = self._before
-        if must_be_compacted(self._state):
-            return self._keep()
+        uncompacted = find_uncompacted(self._state)
+        if uncompacted is not None:
+            return self._keep(uncompacted)
         changes = self._find_changes()
         if before is not None and changes is not None and self._is_unchanged(changes):
             return self._describe(self._version, before, is_new=False)
@@ -141,13 +145,12 @@ class _Publication:
         self._location.write(version, metadata)
         return self._describe(version, metadata, is_new=True)
 
-    def _keep(self) -> Published:
+    def _keep(self, reason: str) -> Published:
         """Returns the version that was published before, if it is readable."""
         if self._before is None or not self._knows_parent():
             raise InvalidRequestError(
-                f"table {self._table.ref.name!r} shows the newest row of each key, and has files "
-                "with common keys (expected compacted leaves: `sleeper iceberg publish "
-                f"{self._table.ref.name} --compact`)"
+                f"table {self._table.ref.name!r} {reason} (expected compacted leaves: "
+                f"`sleeper iceberg publish {self._table.ref.name} --compact`)"
             )
         behind = self._state.version - self._parent
         return self._describe(self._version, self._before, is_new=False, behind=behind)
@@ -237,20 +240,28 @@ class _Publication:
     def _describe(
         self, version: int, metadata: Metadata, is_new: bool, behind: int = 0
     ) -> Published:
-        snapshot = current_snapshot(metadata)
-        summary = snapshot["summary"]
-        return Published(
-            snapshot["snapshot-id"],
-            snapshot["timestamp-ms"],
-            self._location.url,
-            self._location.metadata_url(version),
-            len(list(snapshots_of(metadata))),
-            int(summary["total-data-files"]),
-            int(summary["total-records"]) - int(summary["total-position-deletes"]),
-            int(summary["total-delete-files"]),
-            int(summary["total-position-deletes"]),
-            is_new,
-            behind,
-            version,
-            metadata,
-        )
+        return describe(self._location, version, metadata, is_new, behind)
+
+
+def describe(
+    location: MetadataVersions, version: int, metadata: Metadata, is_new: bool, behind: int
+) -> Published:
+    """Returns what a version of the metadata says about the snapshot that was published last."""
+    snapshot = current_snapshot(metadata)
+    summary = snapshot["summary"]
+    return Published(
+        metadata["properties"][TABLE_NAME],
+        snapshot["snapshot-id"],
+        snapshot["timestamp-ms"],
+        location.url,
+        location.metadata_url(version),
+        len(list(snapshots_of(metadata))),
+        int(summary["total-data-files"]),
+        int(summary["total-records"]) - int(summary["total-position-deletes"]),
+        int(summary["total-delete-files"]),
+        int(summary["total-position-deletes"]),
+        is_new,
+        behind,
+        version,
+        metadata,
+    )

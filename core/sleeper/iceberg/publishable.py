@@ -1,7 +1,7 @@
 """Which tables can be published: those whose rows are rows of their files, as they are stored.
 
 A table that shows the newest row of each key is so while no two of its files have common keys: when
-its leaves are compacted.
+its leaves are compacted. One that aggregates rows is so if compactions wrote all of its files too.
 """
 
 from sleeper.errors import InvalidRequestError
@@ -16,7 +16,6 @@ def check_publishable(name: str, state: TableState) -> None:
     processing = state.processing
     reasons = {
         "has filters": bool(processing.filters),
-        "has aggregations": bool(processing.aggregations),
         "has an iterator": processing.iterator is not None,
     }
     for reason, applies in reasons.items():
@@ -31,10 +30,18 @@ def check_publishable(name: str, state: TableState) -> None:
     _check_defaults(name, state)
 
 
-def must_be_compacted(state: TableState) -> bool:
-    """Returns whether the version has to be compacted before it can be published."""
-    latest = state.schema.latest
-    return latest is not None and have_common_keys(state.schema, all_files(state))
+def find_uncompacted(state: TableState) -> str | None:
+    """Returns why the version must be compacted before it can be published; None if not."""
+    if state.schema.latest is not None:
+        shown = "shows the newest row of each key"
+    elif state.processing.aggregations:
+        shown = "aggregates the rows of each key"
+        if state.files.has_unaggregated():
+            return f"{shown}, and has files with rows that no compaction has aggregated"
+    else:
+        return None
+    has_common = have_common_keys(state.schema, all_files(state))
+    return f"{shown}, and has files with common keys" if has_common else None
 
 
 def _check_defaults(name: str, state: TableState) -> None:

@@ -25,7 +25,7 @@ from sleeper.iceberg.metadata import Metadata, current_snapshot
 from sleeper.iceberg.publish import Published
 from sleeper.iceberg.published import find_published
 from sleeper.iceberg.service import open_location, publish_table
-from sleeper.iceberg.status import find_problems
+from sleeper.iceberg.status import find_problems, find_publications
 from sleeper.instance import Instance as Ports
 from sleeper.instance import OpenTable
 from sleeper.opening import open_instance
@@ -131,20 +131,9 @@ def test_files_whose_rows_are_all_deleted_are_left_out(instance: sleeper.Instanc
     assert (published.files, published.delete_files, published.rows) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("properties", "reason"),
-    [
-        ({"filters": "ageOff(id,1000)"}, "has filters"),
-        ({"aggregations": "max(v)"}, "has aggregations"),
-    ],
-)
-def test_tables_that_make_rows_are_refused(
-    instance: sleeper.Instance, properties: dict[str, str], reason: str
-) -> None:
-    schema = {**SCHEMA, "valueFields": SCHEMA["valueFields"][:1]}
-    named = {f"sleeper.table.{name}": value for name, value in properties.items()}
-    instance.create_table("t", json.dumps(schema), properties=named)
-    with pytest.raises(InvalidRequestError, match=f"table 't' {reason}"):
+def test_tables_with_filters_are_refused(instance: sleeper.Instance) -> None:
+    create(instance, filters="ageOff(id,1000)")
+    with pytest.raises(InvalidRequestError, match="table 't' has filters"):
         instance.publish_iceberg("t")
 
 
@@ -381,6 +370,71 @@ def test_tables_of_latest_rows_are_published_when_they_are_compacted(
         table.ingest([{**each, "op": op} for each, op in changes], op_column="op")
 
 
+@pytest.mark.slow
+def test_tables_that_aggregate_are_published_when_they_are_compacted(
+    instance: sleeper.Instance, readers: Readers
+) -> None:
+    fields = [
+        {"name": "total", "type": "LongType"},
+        {"name": "latest", "type": "StringType", "nullable": True},
+        SCHEMA["valueFields"][2],
+    ]
+    table = instance.create_table(
+        "t",
+        json.dumps({**SCHEMA, "valueFields": fields}),
+        split_points=[10],
+        properties={"sleeper.table.aggregations": "sum(total),max(latest),map_sum(counts)"},
+    )
+
+    def ingest(*ids: int) -> None:
+        table.ingest(
+            [{"id": i, "total": 1, "latest": f"v{i}", "counts": {"b": 1, "a": i}} for i in ids]
+        )
+
+    def compact_and_check(rows_of_table: int) -> None:
+        table.compact(full=True)
+        instance.run_until_idle()
+        published = instance.publish_iceberg("t")
+        expected = table.query(as_of=published.number).to_arrow()
+        assert (published.is_new, published.behind) == (True, 0)
+        assert published.rows == expected.num_rows == rows_of_table
+        found = readers.read("pyiceberg", metadata=published.metadata_url)
+        assert count_rows(found) == count_rows(expected)
+
+    # Rows of one file have equal keys, and one leaf has no other file.
+    ingest(1, 1, 2)
+    with pytest.raises(InvalidRequestError, match="has files with rows that no compaction"):
+        instance.publish_iceberg("t")
+    compact_and_check(2)
+    ingest(1, 15)
+    behind = instance.publish_iceberg("t")
+    assert (behind.is_new, behind.rows, behind.behind) == (False, 2, 1)
+    compact_and_check(3)
+    table.delete(keys=[[2]])
+    deleted = instance.publish_iceberg("t")
+    assert (deleted.behind, deleted.rows, deleted.hidden_rows) == (0, 2, 1)
+    table.set_properties({"sleeper.table.aggregations": "max(total),max(latest),map_sum(counts)"})
+    assert instance.publish_iceberg("t").behind == 1
+    compact_and_check(2)
+
+
+def test_aggregated_files_with_common_keys_are_not_published(instance: sleeper.Instance) -> None:
+    schema = {**SCHEMA, "valueFields": [{"name": "total", "type": "LongType"}]}
+    properties = {
+        "sleeper.table.aggregations": "sum(total)",
+        "sleeper.table.compaction.strategy.class": "BasicCompactionStrategy",
+        "sleeper.table.compaction.files.batch.size": "3",
+    }
+    table = instance.create_table("t", json.dumps(schema), properties=properties)
+    # The second compaction leaves out the largest file.
+    for ids in (range(9), [1]):
+        for _ in range(3):
+            table.ingest([{"id": i, "total": 1} for i in ids])
+        instance.run_until_idle()
+    with pytest.raises(InvalidRequestError, match="has files with common keys"):
+        instance.publish_iceberg("t")
+
+
 def test_a_table_of_a_backup_replaces_versions_of_other_transactions(
     instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +515,7 @@ def test_late_publications_are_problems(instance: sleeper.Instance, ports: Ports
     assert [*find_problems(ports)] == []
     (problem,) = find_problems(later)
     assert (problem.name, problem.reason) == ("t", "the published version is 1 transaction behind")
+    assert [each.behind for each in find_publications(ports)] == [1]
     instance.publish_iceberg("t")
     assert [*find_problems(later)] == []
 

@@ -16,6 +16,10 @@ from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.rows import data_file_columns, data_file_from_columns
 
 _LEAVES_PER_QUERY = 1_000
+_UNAGGREGATED = (
+    "(f.smallest_number = f.added OR f.added <"
+    " (SELECT max(version) FROM processing_versions WHERE version <= :n))"
+)
 
 
 class PartitionFile(NamedTuple):
@@ -250,6 +254,27 @@ class FileQueries(VersionReader):
         )
         for partition_id, group in groupby(rows, itemgetter(0)):
             yield partition_id, [PartitionFile(*row[1:]) for row in group]
+
+    def has_unaggregated(self) -> bool:
+        """Returns whether a referenced file may have rows that a compaction would aggregate.
+
+        The file has rows as they were ingested, or as the processing before this one left them.
+        """
+        (found,) = self.row(
+            "SELECT EXISTS (SELECT 1 FROM files f WHERE"
+            f" {_UNAGGREGATED} AND EXISTS"
+            f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')}))"
+        )
+        return bool(found)
+
+    def unaggregated_references(self) -> Iterator[tuple[PartitionId, str]]:
+        """Yields the unassigned references to such files: each is a partition and a path."""
+        return self.stream(
+            "SELECT p.id, f.path FROM refs r CROSS JOIN partitions p ON p.key = r.partition"
+            " CROSS JOIN files f ON f.key = r.file"
+            f" WHERE {current('r')} AND r.job IS NULL"
+            f" AND {_UNAGGREGATED} ORDER BY r.partition, r.file"
+        )
 
     def inner_references(self) -> Iterator[tuple[DataFile, FileReference]]:
         """Returns the unassigned references of partitions that are not leaves, in no order."""
