@@ -6,6 +6,7 @@ from simulation.bugs.planted_bug import PlantedBug
 from simulation.calls import Fault
 from simulation.faults import KILLED, LATE, POWER
 
+_PUBLISH = ("publish_iceberg", "ingest_from_memory")
 _EXPORTS = ("create_export_queue", "drain_export_queue", "ingest_from_memory")
 
 BUGS = (
@@ -108,5 +109,39 @@ BUGS = (
         Mutation("sleeper.stash.record:StashRecord.decide", "return first", "return decision"),
         (rules.STASH, rules.LATEST, rules.ERROR),
         focus=("run_stash", "submit_stash", "cancel_running_stash", KILLED),
+    ),
+    PlantedBug(
+        "published-deletes-stay",
+        "a delete file is used again while the same rows are hidden",
+        Mutation(
+            "sleeper.iceberg.manifest_writer:ManifestWriter._hide",
+            "if before is not None and has_signature(before.path, signature):",
+            "if before is not None:",
+        ),
+        (rules.PUBLISHED,),
+        focus=(*_PUBLISH, "delete_region", "delete_keys"),
+        size=100,
+    ),
+    PlantedBug(
+        "published-default-is-null",
+        "files without a field that has a default are not published",
+        Mutation(
+            "sleeper.iceberg.publishable:check_publishable", "_check_defaults(name, state)", "name"
+        ),
+        (rules.PUBLISHED,),
+        focus=(*_PUBLISH, "change_fields"),
+        size=80,
+    ),
+    PlantedBug(
+        "published-before-its-manifests",
+        "manifests are durable when the metadata names them",
+        Mutation(
+            "sleeper.iceberg.location:Location.write",
+            "self.root.sync(self.unsynced)",
+            "len(self.unsynced)",
+        ),
+        (rules.PUBLISHED, rules.ERROR),
+        focus=(*_PUBLISH, POWER),
+        size=80,
     ),
 )

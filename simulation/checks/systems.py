@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from simulation.checks import adapters, adjunct_stores, export_queues, queues, stashes, status
+from simulation.checks import (
+    adapters,
+    adjunct_stores,
+    export_queues,
+    iceberg,
+    queues,
+    stashes,
+    status,
+)
 from simulation.checks.look import Look
 from sleeper.instance import Instance
 
@@ -12,6 +20,7 @@ CHECKS: Sequence[Callable[[Look], None]] = (
     stashes.check_stashes,
     adapters.check_adapters,
     adjunct_stores.check_stores,
+    iceberg.check_published,
     status.check_status,
 )
 _WORK: Sequence[Callable[[Instance], Iterator[str]]] = (
