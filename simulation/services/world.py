@@ -111,6 +111,7 @@ def _dispatch(simulated: Callable[..., Any], native: Callable[..., Any]) -> Call
 def _forget_clients() -> None:
     """Clears the caches of clients and stores of this process."""
     sleeper.aws.clients.aws_client.cache_clear()
+    sleeper.aws.clients.check_owner.cache_clear()
     sleeper.aws.external_queue._client.cache_clear()
     sleeper.storage.bucket.open_bucket.cache_clear()
 

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.awsrequest import AWSResponse
 from typer.testing import CliRunner
 
-from sleeper.aws.clients import aws_client
+from sleeper.aws.clients import aws_client, check_owner
 from sleeper.aws.config_bucket import INSTANCE_FILE
 from sleeper.aws.instance import open_aws_instance
 from sleeper.cli.main import app
@@ -447,6 +449,37 @@ def test_a_missing_instance_is_named(
     )
     with pytest.raises(InvalidRequestError, match=f"belongs to instance '{deployed_instance.id}'"):
         open_instance("aws:other")
+
+
+def test_a_config_bucket_of_another_account_is_refused(
+    instance: Instance, deployed_instance: AwsInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners: list[str] = []
+
+    def refuse_others(params: dict[str, Any], **_: object) -> tuple[Any, dict[str, Any]] | None:
+        """Answers as AWS does, because the server ignores the account."""
+        owners.append(params["headers"]["x-amz-expected-bucket-owner"])
+        if owners[-1] == ACCOUNT:
+            return None
+        answer = {"ResponseMetadata": {"HTTPStatusCode": 403}, "Error": {"Code": "403"}}
+        return AWSResponse("", 403, {}, None), answer
+
+    forget_clients()
+    check_owner.cache_clear()
+    aws_client("s3").meta.events.register("before-call.s3.HeadObject", refuse_others)
+    for _ in range(2):
+        open_instance(instance.where).close()
+    assert owners == [ACCOUNT]
+    monkeypatch.setenv("SLEEPER_CONFIG_BUCKET_OWNER", "111111111111")
+    bucket = f"sleeper-{deployed_instance.id}-config-{ACCOUNT}"
+    for name in ("", bucket):
+        monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", name)
+        with pytest.raises(InvalidRequestError, match="does not belong to account 111111111111"):
+            open_instance(instance.where)
+    monkeypatch.delenv("SLEEPER_CONFIG_BUCKET_OWNER")
+    open_instance(instance.where).close()
+    assert set(owners) == {ACCOUNT, "111111111111"}
+    forget_clients()
 
 
 @pytest.mark.parametrize(

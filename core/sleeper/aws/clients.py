@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import NoCredentialsError
+from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.retries.quota import RetryQuota
 
-from sleeper.aws.errors import check_response, translate_errors
+from sleeper.aws.errors import check_response, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.query_tracker import Connection
 from sleeper.properties.deployed import stack_name
@@ -43,6 +43,8 @@ _WAIT_SECONDS_MAX = 20.0
 _CONNECTIONS_MAX = 20
 # boto3 composes its own header again for each request, in a tenth of the processor time.
 _USER_AGENT = f"Boto3/{boto3.__version__} sleeper"
+# HEAD has no body with a code, so botocore has the status.
+_FORBIDDEN = {"403", "AccessDenied"}
 # The part of the quota, shared by all threads of a client, that one retry takes.
 _RETRY_COST = 14
 
@@ -80,11 +82,13 @@ def partial_request_backoff() -> Backoff:
 class ConfigBucketNames:
     """The names of an instance's config bucket in the account and region of the credentials.
 
+    Names of buckets are taken by whoever comes first, so the bucket may belong to another account.
     If an instance of the same id was in another region before, the name is `with_region`.
     """
 
     plain: str
     region: str
+    account: str
 
     @property
     def with_region(self) -> str:
@@ -97,7 +101,26 @@ def config_bucket_names(instance_id: str) -> ConfigBucketNames:
         account = aws_client("sts").get_caller_identity()["Account"]
     # Without a region there is no client.
     region = boto3.Session().region_name or ""
-    return ConfigBucketNames(f"{stack_name(instance_id)}-config-{account}", region)
+    return ConfigBucketNames(f"{stack_name(instance_id)}-config-{account}", region, account)
+
+
+@functools.cache
+def check_owner(bucket: str, key: str, account: str) -> None:
+    """Checks once in a process that the bucket of an object that was read belongs to the account.
+
+    InvalidRequestError if it does not. The request needs no other permission than the read.
+    """
+    client = aws_client("s3")
+    with translate_errors(f"the owner of bucket {bucket}"):
+        try:
+            client.head_object(Bucket=bucket, Key=key, ExpectedBucketOwner=account)
+        except ClientError as error:
+            if error_code(error) not in _FORBIDDEN:
+                raise
+            raise InvalidRequestError(
+                f"bucket {bucket} does not belong to account {account}, which was expected to own "
+                "it: nothing of it is used"
+            ) from error
 
 
 def describe_bucket(name: str) -> Bucket:

@@ -62,7 +62,7 @@ class PropertyFiles:
 
     def __init__(self, store: ObjectStore, bucket_name: str) -> None:
         self.store = store
-        self._bucket_name = bucket_name
+        self.bucket_name = bucket_name
         self._instance: tuple[float, InstanceProperties] | None = None
 
     def instance(self) -> InstanceProperties:
@@ -164,7 +164,7 @@ class PropertyFiles:
         return retry(attempt, on=_ChangedError, backoff=_BACKOFF)
 
     def _errors(self, path: str) -> contextlib.AbstractContextManager[None]:
-        return _translate_errors(f"s3://{self._bucket_name}/{path}")
+        return _translate_errors(f"s3://{self.bucket_name}/{path}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleeper.aws.clients import (
+    ConfigBucketNames,
     GatewayConnections,
     aws_client,
+    check_owner,
     config_bucket_names,
     describe_bucket,
     describe_old_versions,
 )
-from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
+from sleeper.aws.config_bucket import INSTANCE_FILE, CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.dynamo import DynamoItems
 from sleeper.aws.external_queue import open_external_queue
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
 
 _UNPACKED_FOLDER = "code"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
+CONFIG_BUCKET_OWNER_VARIABLE = "SLEEPER_CONFIG_BUCKET_OWNER"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
 
 
@@ -103,7 +106,7 @@ def open_aws_instance(
     """Opens the instance of that id. NotFoundError if this account and region have none.
 
     `config_bucket` or SLEEPER_CONFIG_BUCKET names its config bucket, by default that of the
-    credentials' account.
+    credentials' account. InvalidRequestError if another account than expected owns the bucket.
     Copies of tables' states are below SLEEPER_STATE_FOLDER, by default in the temporary folder.
     """
     files = _property_files(instance_id, config_bucket)
@@ -225,12 +228,26 @@ def _shared_folder(properties: InstanceProperties, folder: Path) -> Path:
 
 
 def _property_files(instance_id: str, config_bucket: str | None) -> PropertyFiles:
-    """Returns the instance's property files, after a check that they exist and are its own."""
+    """Returns the instance's property files, after a check that they exist and are its own.
+
+    A bucket whose name follows from the id must belong to the account of the credentials, or to
+    SLEEPER_CONFIG_BUCKET_OWNER. Of a bucket that was named, only the latter is checked.
+    """
     ID.parse(instance_id)
     bucket = config_bucket or os.environ.get(CONFIG_BUCKET_VARIABLE)
+    owner = os.environ.get(CONFIG_BUCKET_OWNER_VARIABLE)
     if bucket:
-        return _files_in(bucket, instance_id)
-    names = config_bucket_names(instance_id)
+        files = _files_in(bucket, instance_id)
+    else:
+        names = config_bucket_names(instance_id)
+        files = _find_files(names, instance_id)
+        owner = owner or names.account
+    if owner:
+        check_owner(files.bucket_name, INSTANCE_FILE, owner)
+    return files
+
+
+def _find_files(names: ConfigBucketNames, instance_id: str) -> PropertyFiles:
     try:
         files = _files_in(names.plain, instance_id)
     except SleeperError:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from simulation.services.control import ACCOUNT
 from simulation.services.requests import Exceptions, Requests, client_error
 from simulation.services.s3.buckets import PAGE_KEYS_MAX, MissingBucketError, ObjectService
 
@@ -50,6 +51,20 @@ class S3Client:
             return {"Body": io.BytesIO(stored.content), "ETag": stored.e_tag}
 
         return self._send("get_object", f"{name}/{key}", effect)
+
+    def head_object(self, **request: Any) -> dict[str, Any]:
+        """Describes an object, if its bucket belongs to the expected account."""
+        name, key = request["Bucket"], request["Key"]
+
+        def effect() -> dict[str, Any]:
+            if request.get("ExpectedBucketOwner", ACCOUNT) != ACCOUNT:
+                raise client_error("403", "Forbidden", "HeadObject", 403)
+            stored = self._service.bucket(name).objects.get(key)
+            if stored is None:
+                raise client_error("404", "Not Found", "HeadObject", 404)
+            return {"ETag": stored.e_tag, "ContentLength": len(stored.content)}
+
+        return self._send("head_object", f"{name}/{key}", effect)
 
     def get_bucket_versioning(self, **request: Any) -> dict[str, Any]:
         """Returns no status: versions are not kept."""
