@@ -37,7 +37,7 @@ def write_leaves(
     place, table_id = InstancePlace.plan(table.instance.where), table.ref.id
 
     def write(leaves: Iterable[Partition]) -> Iterable[int]:
-        with mark_errors():
+        with mark_errors((folder.root,)):
             instance = place.open()
             own = OpenTable(instance, instance.tables.index.get(table_id))
             yield from map(make_leaf_writer(own, folder, plan), leaves)

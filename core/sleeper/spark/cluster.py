@@ -100,7 +100,8 @@ class SparkCluster:
             own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
             pieces = _numbers(own, len(exchange.splits)).mapInArrow(_map_numbers(cut), _PIECE)
             by_task = assign_by_number(pieces, tasks, "task")
-            texts = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
+            roots = (exchange.target.root,)
+            texts = by_task.mapInArrow(_map_texts(write, roots), _TEXT).collect()
         files = [new_file_from_json(row[0]) for row in texts]
         check_files(exchange.target.root, files)
         return files
@@ -135,11 +136,13 @@ def _map_numbers(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[B
     return run
 
 
-def _map_texts(work: Callable[[Batches], Iterator[str]]) -> Callable[[Batches], Batches]:
-    """Returns a function for `mapInArrow` that yields a row for each text."""
+def _map_texts(
+    work: Callable[[Batches], Iterator[str]], roots: Sequence[DataRoot] = ()
+) -> Callable[[Batches], Batches]:
+    """Returns a function for `mapInArrow` that yields a row for each text, and needs the roots."""
 
     def run(batches: Batches) -> Batches:
-        with mark_errors():
+        with mark_errors(roots):
             texts = list(work(batches))
             yield pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())})
 

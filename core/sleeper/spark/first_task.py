@@ -7,14 +7,14 @@ to the driver, which Spark logs.
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sleeper.errors import UnavailableError
-from sleeper.storage.bucket import check_credentials
+from sleeper.storage.bucket import Bucket, check_credentials
 from sleeper.storage.location import DataRoot
 
 _POLL_SECONDS = 0.2
@@ -49,9 +49,25 @@ def _run(session: SparkSession, roots: Sequence[DataRoot]) -> None:
 
 def _see(roots: Sequence[DataRoot], numbers: Iterable[int]) -> Iterable[int]:
     # An executor without the package, or without the folder of a root, fails to unpickle them.
-    for bucket in dict.fromkeys(bucket for root in roots for bucket in root.buckets):
-        check_credentials(bucket)
+    check_access(roots)
     return numbers
+
+
+def check_access(roots: Iterable[DataRoot]) -> None:
+    """Checks that this process has credentials for the buckets of the roots, once for each bucket.
+
+    The first task runs on one executor, and the others of a cluster may be set up in another way.
+    UnavailableError, with the host, if there are none. Without the check, a task repeats its
+    requests for minutes before it fails.
+    """
+    for root in roots:
+        for bucket in root.buckets:
+            _check_once(bucket)
+
+
+@cache
+def _check_once(bucket: Bucket) -> None:
+    check_credentials(bucket)
 
 
 def _has_executor(session: SparkSession, task: "Future[None]", deadline: float) -> bool:

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from pyspark.sql.utils import is_remote
 from sleeper import errors
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
-from sleeper.spark.first_task import run_first_task
+from sleeper.spark.first_task import check_access, run_first_task
 from sleeper.spark.masters import check_master
 from sleeper.spark.settings import SparkSettings
 from sleeper.storage.location import DataRoot
@@ -201,9 +201,13 @@ class TaskError(Exception):
 
 
 @contextmanager
-def mark_errors() -> Iterator[None]:
-    """Marks errors of a task, so that `raise_task_errors` can parse them."""
+def mark_errors(roots: Iterable[DataRoot] = ()) -> Iterator[None]:
+    """Marks errors of a task, so that `raise_task_errors` can parse them.
+
+    Before the task, checks that its process has credentials for the `roots`.
+    """
     try:
+        check_access(roots)
         yield
     except SleeperError as error:
         # Subclasses are of modules that the driver may not have loaded.

@@ -11,9 +11,10 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+from sleeper.spark import first_task
 from sleeper.spark.cluster import check_files
 from sleeper.spark.session import TaskError, mark_errors, raise_task_errors
-from sleeper.storage.bucket import MissingBucketError
+from sleeper.storage.bucket import Bucket, MissingBucketError
 from sleeper.storage.location import DataRoot
 
 CALLED = """An error occurred while calling o5.collectToPython.
@@ -35,6 +36,27 @@ def test_a_task_s_error_is_raised_on_the_driver() -> None:
     error = wrap_as_py4j(PySparkException(output))
     assert type(error) is InvalidRequestError
     assert str(error) == 'file a.csv, row 2: "x"\nis no number'
+
+
+def test_each_process_checks_its_credentials_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    buckets: list[str] = []
+
+    def check(bucket: Bucket) -> None:
+        buckets.append(bucket.name)
+        if bucket.name == "none":
+            raise UnavailableError("no credentials of AWS for bucket none on host a")
+
+    monkeypatch.setattr("sleeper.spark.first_task.check_credentials", check)
+    first_task._check_once.cache_clear()
+    root, none = (DataRoot(Bucket(name, region="eu-west-2")) for name in ("b", "none"))
+    for _ in range(2):
+        with mark_errors((root,)):
+            pass
+    message = "no credentials of AWS for bucket none on host a"
+    with pytest.raises(TaskError, match=message), mark_errors((root, none)):
+        raise AssertionError
+    assert buckets == ["b", "none"]
+    first_task._check_once.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def _writer(
     """Returns a function for `mapInArrow` that writes a file and yields a description of it."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with mark_errors():
+        with mark_errors((root,)):
             texts = [json.dumps(each) for each in _write_part(batches, target, root, folder, where)]
             yield pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())})
 
