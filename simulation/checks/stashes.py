@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 
 import pyarrow.parquet as pq
@@ -28,6 +28,7 @@ from sleeper.stash.record_index import StashRecords
 from sleeper.tables import TableId
 
 _ROWS = "a stash has the rows of its versions"
+_EXCLUDED = "a stash has no table that its request excludes"
 _ATOMIC = "an atomic stash has tables of one moment"
 _LATEST = "the latest stash is complete"
 _PLAIN = {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.STRING, PrimitiveType.BOOLEAN}
@@ -65,12 +66,25 @@ def _check_stash(look: Look, destination: StashDestination, root: str) -> None:
         return
     look.checked.add(name)
     tables = destination.tables(root)
+    _check_excluded(look, destination, root, tables)
     for table in tables:
         model = look.observer.models.get(TableId(table.id))
         if model is not None and table.version <= model.number:
             _check_table(destination, root, table, model)
     if look.has_right_clocks:
         _check_moment(look, destination, root, tables)
+
+
+def _check_excluded(
+    look: Look, destination: StashDestination, root: str, tables: Sequence[StashedTable]
+) -> None:
+    record = StashRecords(look.instance.storage.root).locate(destination.name, root)
+    if not record.is_claimed():
+        return  # It was pruned, or another instance made the stash.
+    patterns = record.request.exclude
+    copied = [each.table for each in tables if any(fnmatch(each.table, p) for p in patterns)]
+    details = {"stash": f"{destination.name}/{root}", "patterns": patterns}
+    require(not copied, _EXCLUDED, "it has excluded tables", **details, tables=copied)
 
 
 def _check_table(

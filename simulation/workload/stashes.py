@@ -42,11 +42,20 @@ def _choose_tables(client: Client) -> Sequence[str]:
     ]
 
 
+def _choose_excluded(client: Client) -> str:
+    """Returns the name of a table, or a pattern that it and perhaps others match."""
+    name = client.random.choice(client.catalogue.active()).name
+    return client.random.choice((name, f"{name[:-1]}[{name[-1]}]", f"*{name[-1]}"))
+
+
 def _random_request(client: Client, is_submitted: bool) -> StashRequest:
     random = client.random
+    tables = tuple(_choose_tables(client))
+    has_excluded = not tables and random.random() < 0.5
     return StashRequest(
         _choose_destination(client),
-        tuple(_choose_tables(client)),
+        tables,
+        exclude=(_choose_excluded(client),) if has_excluded else (),
         atomic=random.random() < 0.5,
         piece_bytes=random.choice((None, 1, 2_000)),
         format=random.choice(list(StashFormat)),
