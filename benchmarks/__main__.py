@@ -23,6 +23,7 @@ NAMES = (
     "compaction-peers",
     "aggregation",
     "merge-memory",
+    "debt",
     "lookup",
     "lookup-peers",
     "lookup-s3",
