@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,10 @@ SOURCE_BUCKET = "brought-along"
 
 # For all processes of the tests: servers of a busy machine may not answer for seconds.
 os.environ.setdefault(RETRY_VARIABLE, "20")
+
+# Processes that a shell starts in the background ignore SIGINT, and so do theirs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 set_java_options()
 use_memory()
