@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,6 +38,7 @@ class FormatsClient:
     instance_id: str
     account: str
     uploads: str
+    _properties: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def prefix(self) -> str:
@@ -45,12 +46,14 @@ class FormatsClient:
         return f"sleeper-{self.instance_id.lower().replace('.', '-')}"
 
     def properties(self) -> dict[str, str]:
-        """Reads the instance's property file."""
-        bucket = f"{self.prefix}-config-{self.account}"
-        result = self.client("s3").get_object(Bucket=bucket, Key="instance.properties")
-        lines = result["Body"].read().decode().replace("\\", "").splitlines()
-        pairs = (line.partition("=") for line in lines if not line.startswith("#"))
-        return {key: value for key, _, value in pairs}
+        """Reads the instance's property file, once."""
+        if not self._properties:
+            bucket = f"{self.prefix}-config-{self.account}"
+            result = self.client("s3").get_object(Bucket=bucket, Key="instance.properties")
+            lines = result["Body"].read().decode().replace("\\", "").splitlines()
+            pairs = (line.partition("=") for line in lines if not line.startswith("#"))
+            self._properties |= {key: value for key, _, value in pairs}
+        return self._properties
 
     def table_id(self, name: str) -> str:
         """A table's id, from the index by name."""
@@ -98,7 +101,7 @@ class FormatsClient:
             results[:] = [item for item in self.tracked(query_id) if item["subQueryId"] == "-"]
             return bool(results) and results[0]["lastKnownState"] in _ENDS
 
-        self.until(has_ended, f"query {query_id} has ended", pause=0.1)
+        self.until(has_ended, f"query {query_id} has ended", pause=0.3)
         return results[0]
 
     def tracked(self, query_id: str) -> list[Item]:

@@ -28,8 +28,9 @@ from tests.system.deployed import DeployedInstance
 from tests.system.roles import credentials_of
 
 ROOT = Path(__file__).parents[2]
-_POLL_SECONDS = 0.5
-_STREAM_SECONDS = 0.25
+# Polls are requests to an emulator that all processes of a deployment share.
+_POLL_SECONDS = 1.0
+_STREAM_SECONDS = 1.0
 _END_SECONDS = 30
 
 

@@ -81,7 +81,7 @@ sleeper.table.bulk.import.min.leaf.partitions=2
 SPLITS = ("G", "N", "T")
 ALL_IDS = [{"id": {"min": None, "max": None}}]
 LEAVES = len(SPLITS) + 1
-_PERIOD_SECONDS = 1
+_PERIOD_SECONDS = 2
 
 
 def test_a_client_of_the_documented_formats_reads_the_rows_it_wrote(
