@@ -36,6 +36,7 @@ NAMES = (
     "spark-read",
     "spark-changes",
     "sql",
+    "json-functions",
     "costs",
     "query-service",
     "functions",

@@ -38,7 +38,7 @@ from sleeper.datafiles.documents.values import (
 from sleeper.datafiles.json_syntax import check_json
 
 # The bytes of a part fit a processor's cache.
-_PART_BYTES = 512 * 1024
+_PART_BYTES = 256 * 1024
 _TEXT = pa.string_view()
 
 # A path and a JSON text that are both valid.
