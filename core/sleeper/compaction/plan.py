@@ -24,6 +24,7 @@ from sleeper.properties.table import COMPACTION_JOBS_MAX
 from sleeper.properties.values import TableProperties
 from sleeper.runs.commit import is_committer_behind
 from sleeper.runs.descent import table_descent
+from sleeper.statestore.reading.descent import Descent
 from sleeper.statestore.reading.newest_queries import AssignedJob
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
@@ -69,7 +70,7 @@ class CreationReport:
 def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:
     """Creates the compaction jobs that the table needs and sends them to the queue.
 
-    `full` compacts all files of every partition. InvalidRequestError if the table is offline.
+    `full` compacts all files, so that a key is in one. InvalidRequestError if the table is offline.
     """
     ref = instance.tables.index.find(name)
     if not ref.online:
@@ -116,7 +117,7 @@ def create_compaction_jobs(
             selections += select_alone(state, selections, room - len(selections))
         return selections
 
-    return _create_jobs(table_id, store, properties, tracker, send, clock, choose)
+    return _create_jobs(table_id, store, properties, tracker, send, clock, choose, full)
 
 
 def find_owed(
@@ -167,12 +168,13 @@ def _create_jobs(
     send: SendMessages,
     clock: Clock,
     choose: Callable[[TableState, int], list[Selection]],
+    full: bool = False,
 ) -> CreationReport:
     """Creates jobs of the selections that `choose` returns, at most the given number."""
     released = release_expired_jobs(table_id, store, tracker, clock)
     again = find_undispatched(table_id, store, tracker)
     dispatch(again, tracker, send, clock)
-    pushed_down = push_down_references(store, table_descent(properties))
+    pushed_down = push_down_references(store, _find_descent(store, properties, full))
     with store.reading() as state:
         selections = choose(state, properties.get(COMPACTION_JOBS_MAX) - state.jobs.count())
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
@@ -187,6 +189,18 @@ def _create_jobs(
             extra={"table": table_id, "jobs": created, "released": released},
         )
     return CreationReport(released, pushed_down, created, len(again))
+
+
+def _find_descent(store: StateStore, properties: TableProperties, full: bool) -> Descent | None:
+    """Returns how far references go down; for a full compaction to the leaves, if some are there.
+
+    Otherwise a key would be in a file of a leaf and in one of a partition above.
+    """
+    if full:
+        with store.reading() as state:
+            if state.files.has_nested_references():
+                return None
+    return table_descent(properties)
 
 
 def select_alone(

@@ -4,12 +4,13 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.compaction.plan import compact_table
 from sleeper.compaction.push_down import push_down_references
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.reading.descent import Descent
 from tests.tables.data_table import DataTable
-from tests.tables.opened import compact
+from tests.tables.opened import run_compaction_jobs
 from tests.unit.conftest import MakeTable
 
 _BYTES = 1024**4
@@ -108,6 +109,20 @@ def test_a_partition_that_is_split_during_its_job_keeps_the_output(
     assert table.rows() == before
 
 
+def test_a_full_compaction_leaves_one_file_for_each_key(leaves_of_ten: DataTable) -> None:
+    table = leaves_of_ten
+    table.ingest(range(0, 80, 9), partition_id=ROOT)
+    table.ingest(range(0, 80, 10), partition_id=ROOT)
+    assert len(table.compact(full=True)) == 1
+    assert [*rows_of_partitions(table)] == [ROOT]
+    table.ingest([1, 2, 3])
+    before = table.rows()
+    assert len(table.compact(full=True)) == 1
+    counts = rows_of_partitions(table)
+    assert [len(each) for each in counts.values()] == [1] * 8
+    assert table.rows() == before
+
+
 _SCHEMA = {
     "rowKeyFields": [{"name": "key", "type": "LongType"}],
     "valueFields": [{"name": "value", "type": "StringType"}],
@@ -116,6 +131,8 @@ _LATEST = {
     "sleeper.table.rows": "latest",
     "sleeper.table.compaction.leaf.rows.min": "4",
     "sleeper.table.compaction.leaf.bytes.min": str(_BYTES),
+    "sleeper.table.compaction.strategy.class": "BasicCompactionStrategy",
+    "sleeper.table.compaction.files.batch.size": "2",
 }
 
 
@@ -132,5 +149,6 @@ def test_a_tombstone_stays_while_another_partition_has_an_older_row(
     table.ingest(pa.table({"key": [6, later], "value": ["newer", "newer"]}))
     expected = sorted({*older, 6, later} - {5})
     assert table.query().to_arrow()["key"].to_pylist() == expected
-    assert compact(instance) == 1
+    compact_table(instance._ports, "rows")
+    assert run_compaction_jobs(instance._ports) == 1
     assert table.query().to_arrow()["key"].to_pylist() == expected

@@ -288,6 +288,19 @@ class FileQueries(VersionReader):
             file = data_file_from_columns(columns)
             yield file, FileReference(file.path, partition_id, reference_rows)
 
+    def has_nested_references(self) -> bool:
+        """Returns whether a partition and one of its ancestors have references."""
+        row = self.row(
+            "WITH RECURSIVE held (key) AS (SELECT DISTINCT partition FROM refs r"
+            f" WHERE {current('r')}), above (key) AS ("
+            " SELECT p.parent FROM held CROSS JOIN partitions p ON p.key = held.key"
+            " WHERE p.parent IS NOT NULL UNION"
+            " SELECT p.parent FROM above CROSS JOIN partitions p ON p.key = above.key"
+            " WHERE p.parent IS NOT NULL)"
+            " SELECT 1 FROM above WHERE key IN (SELECT key FROM held) LIMIT 1"
+        )
+        return row is not None
+
     def ingested_after(self, number: int, limit: int) -> list[tuple[int, DataFile]]:
         """Returns the change feed: files that ingests added after `number`, with their numbers.
 
