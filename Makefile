@@ -156,7 +156,7 @@ requirements: install ## Pin the dependencies of pyproject.toml, with their hash
 	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
 	@$(call quietly,$(pins) --group engines -o requirements-engines.txt)
 	@$(call quietly,$(pins) --group lambdas -c requirements-dev.txt -o lambdas/requirements.txt)
-	@$(call quietly,$(compile) --extra adjunct --extra aws --extra kafka --extra postgresql --extra redis --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
+	@$(call quietly,$(compile) --extra adjunct --extra aws --extra iceberg --extra kafka --extra postgresql --extra redis --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
 	@$(call quietly,$(compile) --extra adjunct --extra aws --extra spark --group lambdas --no-emit-package pyspark \
 		-c requirements-dev.txt -o containers/bulk_import/requirements.txt)
 	@$(python) -m tools.wheels --write

@@ -19,6 +19,7 @@ from stacks.constructs.permissions import (
 from stacks.constructs.schedule import start_every
 from stacks.constructs.state_permissions import commit, forget_holds, read_state, trim_logs
 from stacks.deployment import Deployment
+from stacks.system_stack import all_stacks
 
 _EVERYTHING = (DATA, STATE, LOG_BODIES, COMMITS)
 _HOUR_MINUTES = 60
@@ -67,8 +68,13 @@ class GarbageCollectionStack(cdk.NestedStack):
                 *trim_logs(deployment),
                 list_tables(deployment),
                 *remove_deleted_tables(deployment),
-                delete_objects(deployment, *_EVERYTHING, BIRTHMARK),
+                delete_objects(deployment, *_EVERYTHING, *_folders_of_systems(), BIRTHMARK),
             ],
             size=Size(timeout_seconds=_LONGEST_SECONDS),
         )
         start_every(sweep, deployment, _HOUR_MINUTES, "sweep-instance")
+
+
+def _folders_of_systems() -> list[str]:
+    """Returns those of all systems, because tables may have them from earlier deployments."""
+    return sorted({folder for stack in all_stacks() for folder in stack.table_folders})

@@ -60,7 +60,8 @@ class HttpApiStack(cdk.NestedStack):
             default_authorizer=authorizers.HttpIamAuthorizer(),
         )
         integration = integrations.HttpLambdaIntegration("ServeIntegration", function)
-        methods = [apigateway.HttpMethod.GET, apigateway.HttpMethod.POST]
+        verbs = apigateway.HttpMethod
+        methods = [verbs.GET, verbs.HEAD, verbs.POST]
         api.add_routes(path="/{proxy+}", methods=methods, integration=integration)
         add_table = make_function(
             self,

@@ -29,6 +29,8 @@ class SystemStack(cdk.NestedStack):
     """The key of its queue of ingest jobs."""
     follows_logs: ClassVar[bool] = False
     """Whether it reads the stream of the table of logs."""
+    table_folders: ClassVar[Sequence[str]] = ()
+    """The folders of its own in the folders of tables, which go with deleted tables."""
     needs_endpoints: ClassVar[bool] = False
     """Whether its machines need the interface endpoints of a created network."""
     network_tags: ClassVar[Sequence[tuple[str, str]]] = ()

@@ -2,8 +2,6 @@
 
 import functools
 
-from aws_lambda_powertools.utilities.data_classes import DynamoDBStreamEvent
-
 from sleeper.export_queue.follow import (
     RecentQueues,
     follow_all,
@@ -12,7 +10,7 @@ from sleeper.export_queue.follow import (
 )
 from sleeper.export_queue.metrics import KIND
 from sleeper.instance import Instance
-from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
+from sleeper.workers.lambda_function import Event, changed_tables, lambda_function, put_task_metrics
 
 
 @lambda_function
@@ -23,17 +21,12 @@ def handler(instance: Instance, event: Event) -> dict[str, int]:
     the numbers of exports captured, of messages sent to drain buckets, and of problems.
     """
     if "Records" in event:
-        names = _recent_queues(instance.where).find(instance, _changed_tables(event))
+        names = _recent_queues(instance.where).find(instance, changed_tables(event))
         report = follow_commits(instance, names)
     else:
         report = follow_all(instance)
         put_task_metrics(instance, KIND, gather_export_metrics(instance, report))
     return {"exports": report.exports, "sent": report.sent, "problems": len(report.problems)}
-
-
-def _changed_tables(event: Event) -> set[str]:
-    records = DynamoDBStreamEvent(dict(event)).records
-    return {each.dynamodb.keys["tableId"] for each in records if each.dynamodb is not None}
 
 
 @functools.cache

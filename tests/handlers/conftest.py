@@ -32,6 +32,7 @@ SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
     ' "valueFields": [{"name": "v", "type": "StringType"}]}'
 )
+STREAM = json.loads((EVENTS / "dynamodb-stream.json").read_text())
 SCHEDULED = json.loads((EVENTS / "schedule.json").read_text())
 
 
@@ -86,6 +87,17 @@ def failed(answer: dict[str, Any]) -> list[str]:
 def metrics_in(output: str) -> list[dict[str, Any]]:
     """The metrics that a handler wrote, each as CloudWatch reads it."""
     return [json.loads(line) for line in output.splitlines() if '"_aws"' in line]
+
+
+def commits(*tables: TableRef) -> dict[str, Any]:
+    """Returns the event of an entry in the log of each table."""
+    event = copy.deepcopy(STREAM)
+    (record,) = event["Records"]
+    event["Records"] = []
+    for ref in tables:
+        record["dynamodb"]["Keys"]["tableId"]["S"] = ref.id
+        event["Records"].append(copy.deepcopy(record))
+    return event
 
 
 @dataclass

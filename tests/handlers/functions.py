@@ -22,6 +22,7 @@ from lambdas.find_partitions_to_split.handler import handler as find_partitions_
 from lambdas.follow_exports.handler import handler as follow_exports
 from lambdas.handle_websocket.handler import handler as handle_websocket
 from lambdas.plan_query.handler import handler as plan_query
+from lambdas.publish_tables.handler import handler as publish_tables
 from lambdas.receive_batch_files.handler import handler as receive_batch_files
 from lambdas.report_table_metrics.handler import handler as report_table_metrics
 from lambdas.run_leaf_query.handler import handler as run_leaf_query

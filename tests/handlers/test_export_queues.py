@@ -1,7 +1,5 @@
 """Exports are captured after commits, and drained by messages."""
 
-import copy
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
@@ -20,10 +18,10 @@ from sleeper.workers import lambda_function
 from tests.clock import DAY_MS, FakeClock
 from tests.handlers import functions
 from tests.handlers.conftest import (
-    EVENTS,
     Lambda,
     add_rows,
     batch_of,
+    commits,
     context_with,
     failed,
     make_table,
@@ -32,7 +30,6 @@ from tests.handlers.conftest import (
 )
 from tests.ports import with_ports, with_system_port
 
-STREAM = json.loads((EVENTS / "dynamodb-stream.json").read_text())
 QUEUE = QueueName.EXPORT_QUEUE
 NOTHING = {"exports": 0, "sent": 0, "problems": 0}
 
@@ -69,17 +66,6 @@ def make_queue(aws: Lambda, table: str = "t", name: str = "q", **options: Any) -
     ref = make_table(aws.instance, table)
     create_queue(aws.instance, NewQueue(name, table, "ingest", "k", "v", buckets=4, **options))
     return ref
-
-
-def commits(*tables: TableRef) -> dict[str, Any]:
-    """Returns the event of an entry in the log of each table."""
-    event = copy.deepcopy(STREAM)
-    (record,) = event["Records"]
-    event["Records"] = []
-    for ref in tables:
-        record["dynamodb"]["Keys"]["tableId"]["S"] = ref.id
-        event["Records"].append(copy.deepcopy(record))
-    return event
 
 
 def call_follow(aws: Lambda, *tables: TableRef) -> dict[str, int]:

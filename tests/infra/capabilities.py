@@ -122,6 +122,8 @@ CAPABILITIES: Mapping[str, Sequence[Call]] = {
     "delete records of stashes": _delete("table-data", "stashes/a.json"),
     "write stashes": _put("stashes", "s/a.json"),
     "delete stashes": _delete("stashes", "s/a.json"),
+    "publish tables": _put("table-data", f"{_OWN}iceberg/metadata/v1.metadata.json"),
+    "delete published metadata": _delete("table-data", f"{_OWN}iceberg/deletes/a.parquet"),
     "write bulk exports": _put("bulk-export-results", "a.parquet"),
     "write spilled rows": _put("athena-spill", "athena/a"),
     "write runs of bulk imports": _put("bulk-import", *_RUNS, "jobs/a.json"),

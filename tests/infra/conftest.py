@@ -47,7 +47,7 @@ def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = folder / "instance.properties"
     stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectorStack,"
     stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack,"
-    stacks += "AdapterStack,StashStack,ExportQueueStack,AdjunctStack"
+    stacks += "AdapterStack,StashStack,IcebergStack,ExportQueueStack,AdjunctStack"
     file.write_text(
         f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
         "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"

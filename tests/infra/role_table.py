@@ -27,6 +27,7 @@ _COMMIT_RUNS = {*_APPEND, "write data files", "write commits", "send commits"}
 _READ = {"read rows", *_HOLD}
 _STASH = {"write records of stashes", "write stashes"}
 _PRUNE = {"delete records of stashes", "delete stashes"}
+_PUBLISH = {"publish tables", "delete published metadata"}
 _CREATE = {"add tables to the index", "create tables", "write properties of tables"}
 _TABLES = {
     *_CREATE,
@@ -75,6 +76,7 @@ ROLES: Mapping[str, RoleDescription] = {
             *_TASK,
             *_STASH,
             *_PRUNE,
+            *_PUBLISH,
             *_TABLES,
             *_RESULTS,
             "change adapters",
@@ -174,6 +176,7 @@ ROLES: Mapping[str, RoleDescription] = {
         {
             *_APPEND,
             "delete properties of tables",
+            "delete published metadata",
             "remove deleted tables",
             "delete bodies of entries",
             "delete commits",
@@ -183,6 +186,9 @@ ROLES: Mapping[str, RoleDescription] = {
     ),
     "HttpApi/AddTableRole": RoleDescription("creates tables over HTTP", {*_APPEND, *_CREATE}),
     "HttpApi/ServeRole": RoleDescription("queries and reports over HTTP", {*_READ, "send queries"}),
+    "Iceberg/PublishRole": RoleDescription(
+        "publishes tables for readers of Iceberg", {*_READ, *_PUBLISH}
+    ),
     "Ingest/TaskRole": RoleDescription(
         "ingests files and commits them; reads tables that fill fields",
         {*_COMMIT_RUNS, *_READ, *_TASK},

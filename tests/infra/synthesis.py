@@ -26,6 +26,7 @@ PLATFORM_STACKS = {
     "BulkExport": "BulkExportStack",
     "Adapters": "AdapterStack",
     "Stash": "StashStack",
+    "Iceberg": "IcebergStack",
     "ExportQueues": "ExportQueueStack",
     "Adjunct": "AdjunctStack",
 }

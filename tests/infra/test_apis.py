@@ -15,6 +15,7 @@ def test_routes_are_authorized_by_iam(apis: Synthesis) -> None:
     routes = {r["RouteKey"]: r["AuthorizationType"] for r in apis.properties(ROUTE)}
     assert routes == {
         "GET /{proxy+}": "AWS_IAM",
+        "HEAD /{proxy+}": "AWS_IAM",
         "POST /{proxy+}": "AWS_IAM",
         "POST /sleeper/tables": "AWS_IAM",
         "$connect": "AWS_IAM",

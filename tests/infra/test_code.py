@@ -17,6 +17,7 @@ OF_IMAGES = {
     "drain_exports",
     "follow_exports",
     "plan_query",
+    "publish_tables",
     "run_leaf_query",
     "serve_http",
     "split_partition",

@@ -15,6 +15,9 @@ from sleeper.adjunct.worker_task import measure_stores
 from sleeper.export_queue.follow import gather_export_metrics
 from sleeper.export_queue.metrics import KIND as EXPORT_QUEUE_KIND
 from sleeper.export_queue.metrics import ExportMetric
+from sleeper.iceberg.automatic import count_late
+from sleeper.iceberg.metrics import KIND as ICEBERG_KIND
+from sleeper.iceberg.metrics import IcebergMetric
 from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
 from sleeper.reports.metric import (
@@ -103,7 +106,8 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
     of_queues = {metric.value: {EXPORT_QUEUE_KIND} for metric in ExportMetric}
     of_stores = {metric.value: {ADJUNCT_KIND} for metric in AdjunctMetric}
     of_instance = {metric.value: {INSTANCE_KIND} for metric in INSTANCE_METRICS}
-    systems = of_stashes | of_queues | of_stores
+    of_tables = {metric.value: {ICEBERG_KIND} for metric in IcebergMetric}
+    systems = of_stashes | of_queues | of_stores | of_tables
     assert plain(body, NAMESPACE) == of_tasks | systems | of_instance
     for _, metric in iterate_metrics(body):
         if metric[0] == NAMESPACE:
@@ -130,9 +134,11 @@ def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path:
 def test_functions_write_every_metric() -> None:
     sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
     sources.append((ROOT / "core/sleeper/aws/watch.py").read_text())
-    sources += map(inspect.getsource, (gather_table_metrics, gather_export_metrics, measure_stores))
+    sources += map(
+        inspect.getsource, (gather_table_metrics, gather_export_metrics, measure_stores, count_late)
+    )
     names = {name for text in sources for name in re.findall(r"\b(\w*Metric)\.([A-Z_]+)", text)}
-    enumerations = (Metric, StashMetric, ExportMetric, AdjunctMetric)
+    enumerations = (Metric, StashMetric, ExportMetric, AdjunctMetric, IcebergMetric)
     assert names == {(each.__name__, name) for each in enumerations for name in each.__members__}
 
 

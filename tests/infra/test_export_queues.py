@@ -36,20 +36,25 @@ def test_an_instance_has_no_stream_and_no_queues_by_default(example: Synthesis) 
     assert not [t for t in example.properties("AWS::DynamoDB::Table") if "StreamSpecification" in t]
 
 
-def test_new_entries_of_logs_start_the_first_function(platforms: Synthesis) -> None:
+def test_new_entries_of_logs_start_the_functions_that_follow_them(platforms: Synthesis) -> None:
     (log,) = (t for t in platforms.properties("AWS::DynamoDB::Table") if "StreamSpecification" in t)
     assert log["TableName"] == "sleeper-example-transaction-log"
     assert log["StreamSpecification"] == {"StreamViewType": "KEYS_ONLY"}
-    (source,) = (s for s in platforms.properties(SOURCE) if "StartingPosition" in s)
-    (chosen,) = source["FilterCriteria"]["Filters"]
-    assert json.loads(chosen["Pattern"]) == {
-        "eventName": ["INSERT"],
-        "dynamodb": {"Keys": {"item": {"S": [{"prefix": "entry#"}]}}},
-    }
-    # The schedule finds what a failed run missed, and a failing table must not delay the others.
-    assert source["MaximumRetryAttempts"] == 0
-    rule = platforms.find_named("AWS::Events::Rule", "Name", "sleeper-example-follow-exports")
-    assert rule["ScheduleExpression"] == "rate(1 minute)"
+    sources = [s for s in platforms.properties(SOURCE) if "StartingPosition" in s]
+    # Lambda lets two functions follow a stream.
+    assert len(sources) == 2
+    for source in sources:
+        (chosen,) = source["FilterCriteria"]["Filters"]
+        assert json.loads(chosen["Pattern"]) == {
+            "eventName": ["INSERT"],
+            "dynamodb": {"Keys": {"item": {"S": [{"prefix": "entry#"}]}}},
+        }
+        # The schedule finds what a failed run missed, and a failing table must not delay others.
+        assert source["MaximumRetryAttempts"] == 0
+    assert sorted(s.get("MaximumBatchingWindowInSeconds", 0) for s in sources) == [0, 5]
+    for name, rate in (("follow-exports", "1 minute"), ("publish-tables", "5 minutes")):
+        rule = platforms.find_named("AWS::Events::Rule", "Name", f"sleeper-example-{name}")
+        assert rule["ScheduleExpression"] == f"rate({rate})"
 
 
 def test_exporters_cannot_use_the_permissions_for_the_network(platforms: Synthesis) -> None:

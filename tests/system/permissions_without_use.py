@@ -45,6 +45,7 @@ _CLIENTS = "clients of gchq/sleeper read the table index in their own way"
 _LIFE = "administrators do more than the test"
 _UNRUN = "a table of a deployment is changed, or its creation fails"
 _LARGE_EXPORTS = "large exports have objects of their own; queues are deleted"
+_CLEANED = "one publication in 32 deletes what no version needs"
 _REPLACED = "an exporter that replaces rows reads the target table"
 
 UNUSED: tuple[tuple[str, str, str, str], ...] = (
@@ -106,6 +107,17 @@ UNUSED: tuple[tuple[str, str, str, str], ...] = (
         "a hold expires",
     ),
     ("GarbageCollection/SweepRole", "dynamodb:*", "table/*", "clones of deleted tables, retention"),
+    (
+        "GarbageCollection/SweepRole",
+        "s3:DeleteObject",
+        "*table-data/*/iceberg/*",
+        "no deleted table was published",
+    ),
+    ("Iceberg/PublishRole", "dynamodb:*", "*stream*", _EMULATED),
+    ("Iceberg/PublishRole", "dynamodb:ListStreams", "*", _EMULATED),
+    ("Iceberg/PublishRole", "s3:DeleteObject", "*table-data/*/iceberg/*", _CLEANED),
+    ("Iceberg/PublishRole", "s3:GetObject", "*table-data/*/data/*", "files that are read in part"),
+    ("Iceberg/PublishRole", "dynamodb:BatchWriteItem", "table/holds", "a hold is given up"),
     ("Ingest/TaskRole", "s3:GetObject", "*table-data/*/data/*", "tables that fill fields"),
     ("Ingest/TaskRole", "dynamodb:*", "table/holds", "tables that fill fields"),
     ("IngestBatcher/CreateBatchesRole", "dynamodb:*", "table/job-tracker", "a job sent again"),

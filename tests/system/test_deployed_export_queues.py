@@ -1,4 +1,4 @@
-"""Export queues of a deployed instance: the log's stream starts them, and messages drain them."""
+"""What follows the log of a deployed instance: export queues, and publications for Iceberg."""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sleeper.iceberg.locations import metadata_of
+from sleeper.iceberg.metadata import current_snapshot
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.timeout(600)
 INSTANCE_ID = "Exports"
 INSTANCE = f"""
 sleeper.id={INSTANCE_ID}
-sleeper.optional.stacks=ExportQueueStack
+sleeper.optional.stacks=ExportQueueStack,IcebergStack
 sleeper.export.queue.sqs.arns=arn:aws:sqs:{REGION}:{ACCOUNT}:notes
 sleeper.engine.threads=1
 """
@@ -84,11 +86,17 @@ def is_drained(user: AwsUser, *names: str) -> bool:
     return True
 
 
+def published_rows(instance: Instance) -> int:
+    """Returns the number of rows of the published version of the table, 0 if there is none."""
+    _, metadata = metadata_of(instance.table("counts")).read()
+    return 0 if metadata is None else int(current_snapshot(metadata)["summary"]["total-records"])
+
+
 def test_commits_of_a_deployed_instance_are_exported(
     emulator: Ministack, emulator_environment: dict[str, str], tmp_path: Path
 ) -> None:
     folder, step = tmp_path / "mine", stopwatch()
-    define_table(folder, "counts", SCHEMA, "")
+    define_table(folder, "counts", SCHEMA, "sleeper.table.iceberg.publish.seconds=60\n")
     (folder / "instance.properties").write_text(INSTANCE)
     templates = synthesise(folder / "instance.properties", tmp_path / "out", lambda_platform="code")
     instance = deploy(emulator.client, templates)
@@ -116,6 +124,9 @@ def test_commits_of_a_deployed_instance_are_exported(
         assert dict(zip(rows["k"], rows["v"], strict=True)) == expected
         user.until(lambda: notes.receive() >= 1001, "the queue has all exports")
         assert sorted(notes.exports) == sorted([(2, 2), *expected.items()])
+        user.until(lambda: published_rows(ports) == 1001, "the commit is published", pause=0.2)
+        with running.image_function(f"{user.prefix}-publish-tables", "publish-schedule") as again:
+            assert call(again, SCHEDULED) == {"published": 0, "problems": 0}
         assert running.failures == []
         step("checked")
     assert find_refusals(tmp_path / "emulator", tmp_path / "tasks") == []

@@ -58,7 +58,7 @@ SYSTEM = System(
             "ExportQueues",
             "stacks.systems.export_queue.stack:ExportQueueStack",
             option="ExportQueueStack",
-            after="StashStack",
+            after="IcebergStack",
         ),
     ),
 )

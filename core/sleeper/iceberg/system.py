@@ -1,6 +1,6 @@
 """What tables for readers of Apache Iceberg add to the product."""
 
-from sleeper.system import Command, Operation, System
+from sleeper.system import Command, Operation, Stack, System
 
 SYSTEM = System(
     name="iceberg",
@@ -18,4 +18,12 @@ SYSTEM = System(
     purge="sleeper.iceberg.purging:purge_published",
     problems="sleeper.iceberg.status:find_problems",
     operations=(Operation("sleeper.iceberg.automatic:publish_due"),),
+    stacks=(
+        Stack(
+            "Iceberg",
+            "stacks.systems.iceberg:IcebergStack",
+            option="IcebergStack",
+            after="StashStack",
+        ),
+    ),
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from aws_lambda_powertools import Tracer
+from aws_lambda_powertools.utilities.data_classes import DynamoDBStreamEvent
 
 from sleeper import INSTANCE_VARIABLE
 from sleeper.instance import Instance
@@ -44,6 +45,12 @@ def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
     traced: Handler[R] = tracer.capture_lambda_handler(handle, capture_response=False)
     logged: Handler[R] = logger.inject_lambda_context(traced)
     return logged
+
+
+def changed_tables(event: Event) -> set[str]:
+    """Returns the ids of the tables of new entries, of an event of the log table's stream."""
+    records = DynamoDBStreamEvent(dict(event)).records
+    return {each.dynamodb.keys["tableId"] for each in records if each.dynamodb is not None}
 
 
 def put_metrics(instance: Instance, table: str, counts: Mapping[str, int]) -> None:

@@ -8,7 +8,8 @@ from sleeper.export_queue.properties import (
     EXPORT_SQS_QUEUES,
     EXPORT_SUBNETS,
 )
-from sleeper.properties.deployed import TABLE_DATA, TRANSACTION_LOG
+from sleeper.properties.deployed import TABLE_DATA
+from stacks.constructs.log_stream import read_log_stream
 from stacks.constructs.permissions import (
     DATA,
     Permission,
@@ -42,15 +43,12 @@ def report_export_queues(deployment: Deployment) -> Permission:
 
 def follow_logs(deployment: Deployment) -> list[Permission]:
     """Allows reading the stream of the log table, and the rows of tables that have queues."""
-    stream = f"{deployment.table_arn(TRANSACTION_LOG)}/stream/*"
-    actions = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
     return [
         *read_state(deployment),
         advance_cursors(deployment),
         *hold(deployment),
         read_objects(deployment, DATA),
-        Permission(actions, [stream], "a stream is named after its creation"),
-        Permission(("dynamodb:ListStreams",), ["*"], "listing streams does not support resources"),
+        *read_log_stream(deployment),
     ]
 
 

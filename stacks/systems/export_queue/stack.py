@@ -24,6 +24,7 @@ from sleeper.properties.instance import QUEUE_RECEIVES_MAX
 from stacks.constructs.alarm import Alarm, add_alarm
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.log_stream import start_after_commits
 from stacks.constructs.metric import Chart, chart_metric, kind_metric
 from stacks.constructs.permissions import Permission, send
 from stacks.constructs.receiver import Receiver, make_receiver
@@ -42,9 +43,6 @@ from stacks.systems.export_queue.permissions import (
 _FOLLOW, _DRAIN = "follow_exports", "drain_exports"
 _FOLLOW_TIMEOUT_SECONDS = 900
 _SCHEDULE_MINUTES = 1
-_EVENTS_PER_BATCH = 100
-# Later, the schedule has found the exports of an event.
-_EVENT_AGE_MAX = cdk.Duration.minutes(2)
 # The bucket of a function that died waits for its message, so the visibility timeout is short, and
 # the message of a throttled function is received more often.
 _VISIBILITY_MORE_SECONDS = 30
@@ -98,7 +96,7 @@ class ExportQueueStack(SystemStack):
             ),
         )
         assert context.log_stream is not None
-        _start_after_commits(follow, context.log_stream)
+        start_after_commits(follow, context.log_stream)
         start_every(follow, deployment, _SCHEDULE_MINUTES, "follow-exports")
         receiver = _receiver(deployment)
         drain = make_receiver(self, "Drain", deployment, receiver)
@@ -125,25 +123,6 @@ def _receiver(deployment: Deployment) -> Receiver:
         visibility_seconds=timeout_seconds + _VISIBILITY_MORE_SECONDS,
         # A drain sends its bucket's message again while the bucket has exports.
         sends_to_itself=True,
-    )
-
-
-def _start_after_commits(function: lambda_.Function, log_stream: str) -> None:
-    """Starts the function after new entries of logs, not after changes of heads and cursors."""
-    entries = {
-        "eventName": lambda_.FilterRule.is_equal("INSERT"),
-        "dynamodb": {"Keys": {"item": {"S": lambda_.FilterRule.begins_with("entry#")}}},
-    }
-    lambda_.EventSourceMapping(
-        function,
-        "Commits",
-        target=function,
-        event_source_arn=log_stream,
-        starting_position=lambda_.StartingPosition.LATEST,
-        batch_size=_EVENTS_PER_BATCH,
-        retry_attempts=0,
-        max_record_age=_EVENT_AGE_MAX,
-        filters=[lambda_.FilterCriteria.filter(entries)],
     )
 
 

@@ -24,6 +24,7 @@ _OWN_FUNCTIONS = {
     "stash": ("advance_stashes",),
     "export_queue": ("drain_exports", "follow_exports"),
     "adapters": ("start_adapters",),
+    "iceberg": ("publish_tables",),
 }
 # The registry, imports for type checkers, formats and names that users see.
 _GENERAL = {
