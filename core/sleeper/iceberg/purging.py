@@ -35,7 +35,9 @@ def purge_published(table: OpenTable) -> list[PurgedObject]:
 
 def _purge_locations(table: OpenTable) -> Iterator[PurgedObject]:
     for url in recorded_locations(table):
-        _, metadata = metadata_of(table, url).read()
+        found = metadata_of(table, url)
+        # Whoever may not read published metadata may list it, and mostly there is none.
+        metadata = found.read()[1] if next(found.list_own(), None) is not None else None
         if metadata is not None and table_id_of(metadata) == table.ref.id:
             versions = MetadataVersions(open_root(url, table.instance.storage.root))
             yield _purge_location(table, versions)
