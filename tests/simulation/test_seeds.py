@@ -121,7 +121,9 @@ def test_wrong_usage_is_refused_with_its_reason(tmp_path: Path) -> None:
         "dance (expected one of": ("--focus", "dance"),
     }
     command = [sys.executable, "-c", USAGES, json.dumps(list(cases.values()))]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    # Typer would colour its errors where PY_COLORS is set.
+    plain = {name: value for name, value in os.environ.items() if name != "PY_COLORS"}
+    done = subprocess.run(command, cwd=REPOSITORY, env=plain, capture_output=True, text=True)
     for reason, line in zip(cases, done.stdout.splitlines(), strict=True):
         status, errors = json.loads(line)
         assert status == 2
