@@ -19,12 +19,7 @@ from sleeper.partitions.region import (
 )
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
-from sleeper.query.leaf_plan import (
-    FileScan,
-    LeafPlan,
-    join_neighbours,
-    join_plans,
-)
+from sleeper.query.leaf_plan import FileScan, LeafPlan, join_plans
 from sleeper.query.leaf_source import LeafSource, LeavesOfRegion, StateLeaves
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema, next_key_value, precedes
@@ -81,10 +76,7 @@ def plan_selected(version: QueryPlan, selected: Sequence[SelectedLeaf]) -> Query
     schema = version.schema
     placed = [(_extent(schema, each.regions, each.plan), each.plan) for each in selected]
     groups = group_in_key_order(schema, placed)
-    plans = [join_plans(schema, group) for group in groups]
-    # Keys are looked up leaf by leaf: those of several leaves are read at the same time.
-    is_lookup = any(isinstance(each.regions, KeyRegions) for each in selected)
-    return replace(version, leaves=tuple(plans if is_lookup else join_neighbours(schema, plans)))
+    return replace(version, leaves=tuple(join_plans(schema, group) for group in groups))
 
 
 def check_has_rows(name: str, state: TableState) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import first_field_region, region_from_json
 from sleeper.partitions.key_regions import KeyRegions
-from sleeper.partitions.region import Region, key_region
+from sleeper.partitions.region import Region, key_of_region, key_region
 from sleeper.processing.model import NO_PROCESSING, Processing, check_processing
 from sleeper.schema.key_values import check_key_value, check_sorted_value
 from sleeper.schema.model import Field, KeyValue, Schema, precedes
 from sleeper.statestore.version import Version
 
 _LIMIT_MAX = 2**63 - 1
+_LOOKUP_KEYS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +162,11 @@ def _check_order(field: Field, low: KeyValue, high: KeyValue) -> None:
         raise InvalidRequestError(
             f"range of field {field.name!r} is empty: min {low!r}, max {high!r}"
         )
+
+
+def has_few_keys(query: Query, schema: Schema) -> bool:
+    """Returns whether the query is of so few keys that pages are read, not row groups."""
+    regions = query.regions
+    if regions is None or len(regions) > _LOOKUP_KEYS_MAX:
+        return False
+    return all(key_of_region(schema, region) is not None for region in regions)

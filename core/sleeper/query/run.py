@@ -21,7 +21,7 @@ from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.key_filters import GetFilter, LoadFilters, prune_key, prune_plan
-from sleeper.query.leaf_plan import LeafPlan
+from sleeper.query.leaf_plan import LeafPlan, join_neighbours
 from sleeper.query.newest_versions import CachedVersion
 from sleeper.query.plan import (
     QueryPlan,
@@ -33,7 +33,7 @@ from sleeper.query.plan import (
     plan_selected,
     total_bytes,
 )
-from sleeper.query.request import Query, check_query
+from sleeper.query.request import Query, check_query, has_few_keys
 from sleeper.query.result import QueryResult, TimeLimit, prepend_batch
 from sleeper.retries import Backoff, retry
 from sleeper.schema.model import Schema
@@ -46,8 +46,6 @@ RESTARTS = Backoff(retries=4)
 """Restarts of a query whose files were collected before it could read them."""
 
 _BATCH_ROWS = 8_192
-# Of more keys, row groups are fetched.
-_KEYS_MAX = 10_000
 
 Extracts = Mapping[str, Extract]
 """Extracts by data file."""
@@ -247,6 +245,7 @@ def read_rows(
     `stored` requests hidden columns and tombstones of latest rows, as files have them; `numbered`
     the column `__number` of a table of all rows, the newest number of each row's file.
     """
+    plan = _join_small_leaves(plan, query)
     left = query.limit
     request = MergeRequest(plan.schema, (), query.columns, left, steps, stored, numbered)
     reads_all = query.limit is None and query.columns is None
@@ -281,6 +280,13 @@ def read_rows(
                 raise engine.find_damage(plan.schema, files, root) or error from error
 
 
+def _join_small_leaves(plan: QueryPlan, query: Query) -> QueryPlan:
+    """Returns the plan with neighbours joined, except of keys, which leaves read side by side."""
+    if has_few_keys(query, plan.schema):
+        return plan
+    return replace(plan, leaves=tuple(join_neighbours(plan.schema, plan.leaves)))
+
+
 def _with_limit(request: MergeRequest, limit: int | None) -> MergeRequest:
     return request if request.limit == limit else replace(request, limit=limit)
 
@@ -305,7 +311,7 @@ def _fill_distant(
     """
     settings = engine.settings
     reads_pages = bool(root.buckets) and settings.reads_pages and not settings.verifies_checksums
-    is_suitable = len(plan.leaves) == 1 or _has_few_keys(query, plan.schema)
+    is_suitable = len(plan.leaves) == 1 or has_few_keys(query, plan.schema)
     leaves = plan.leaves if reads_pages and is_suitable else ()
 
     def fill(leaf: LeafPlan, parts: int) -> MergeRequest | None:
@@ -313,13 +319,6 @@ def _fill_distant(
         return _fill(leaf, replace(request, inputs=inputs), root, engine, parts)
 
     return engine.pages.fill_ahead(leaves, fill, is_ahead=query.limit is None)
-
-
-def _has_few_keys(query: Query, schema: Schema) -> bool:
-    regions = query.regions
-    if regions is None or len(regions) > _KEYS_MAX:
-        return False
-    return all(key_of_region(schema, region) is not None for region in regions)
 
 
 def _read_leaf(

@@ -11,7 +11,7 @@ from sleeper.datafiles.merge.steps import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.processing.model import Aggregation, AggregationOp, Processing
-from sleeper.query import hold, leaf_plan
+from sleeper.query import hold
 from sleeper.query.distributed import plan as plan_module
 from sleeper.query.distributed import read as read_module
 from sleeper.query.distributed.plan import Part, divide_leaves
@@ -76,12 +76,7 @@ def test_parts_give_the_query_s_rows_in_its_order(split: DataTable, part_bytes: 
     assert len(expected) == 300
 
 
-def test_each_leaf_is_a_part_and_small_leaves_are_grouped(
-    split: DataTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The first two leaves have half of their files in common.
-    assert [len(p.leaves) for p in plan_parts(split)[1]] == [1, 1, 1]
-    monkeypatch.setattr(leaf_plan, "_JOINED_FILES_MAX", 0)
+def test_each_leaf_is_a_part_and_small_leaves_are_grouped(split: DataTable) -> None:
     assert [len(p.leaves) for p in plan_parts(split)[1]] == [1, 1, 1, 1]
     assert [len(p.leaves) for p in plan_parts(split, part_bytes=10**9)[1]] == [4]
 

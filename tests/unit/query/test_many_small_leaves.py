@@ -102,15 +102,19 @@ def test_sql_reads_each_row_once(table: DataTable) -> None:
 
 def test_files_are_opened_for_many_leaves_at_once(table: DataTable) -> None:
     plan = plan_table_query(Query(), table.query_table)
-    assert len(plan.leaves) < 5
-    assert sum(len(leaf.leaf_ids) for leaf in plan.leaves) > 2 * LEAVES // 3
+    joined = leaf_plan.join_neighbours(SCHEMA, plan.leaves)
+    assert len(joined) < 5
+    ids = [each for leaf in joined for each in leaf.leaf_ids]
+    assert ids == [each for leaf in plan.leaves for each in leaf.leaf_ids]
+    assert len(ids) > 2 * LEAVES // 3
 
 
 def test_leaves_with_files_of_their_own_are_read_alone(tmp_path: Path) -> None:
     table = DataTable(tmp_path, SCHEMA, [100, 200])
     for start in (0, 100, 200):
         table.add_rows([(key, "v") for key in range(start, start + 50)])
-    assert len(plan_table_query(Query(), table.query_table).leaves) == 3
+    plan = plan_table_query(Query(), table.query_table)
+    assert leaf_plan.join_neighbours(SCHEMA, plan.leaves) == list(plan.leaves)
 
 
 START = datetime(1999, 1, 1, tzinfo=UTC)
