@@ -105,6 +105,11 @@ def status(instance: "Instance", output: OutputOption = OutputKind.TEXT) -> None
 
     Behind is the number of later transactions if they changed rows: the next publication has their
     rows, or one after a compaction.
+
+    \b
+    Examples:
+      sleeper iceberg status
+      sleeper iceberg status --output json
     """
     from sleeper.iceberg.listings import list_published
     from sleeper.iceberg.status import find_publications
