@@ -227,7 +227,8 @@ def test_read_of_a_closed_result_is_refused(table: sleeper.Table, read: str) -> 
 
 
 def test_iteration_can_be_continued_until_the_result_is_closed(table: sleeper.Table) -> None:
-    table.ingest(frame("a", "h", "z"))
+    for key in ("a", "h", "z"):
+        table.ingest(frame(key))
     rows = table.query()
     first = next(iter(rows))
     with pytest.raises(InvalidRequestError, match="were read before"):

@@ -21,6 +21,8 @@ PROPERTIES = {
     "sleeper.table.type": "snapshot",
     "sleeper.table.snapshot.min.versions": "3",
     "sleeper.table.gc.delay.minutes": "0",
+    # Leaves with files in common would be read together.
+    "sleeper.table.ingest.file.writing.strategy": "one_file_per_leaf",
 }
 Content = list[int | str]
 
