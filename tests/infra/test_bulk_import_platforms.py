@@ -176,7 +176,7 @@ def test_the_watcher_may_describe_and_the_starter_may_start_runs(
 
 
 def test_no_role_of_a_bulk_import_deletes_data(platforms: Synthesis) -> None:
-    others = {*PLATFORM_STACKS} - {"Stash", "ExportQueues"}
+    others = {*PLATFORM_STACKS} - {"Stash", "Iceberg", "ExportQueues"}
     for where, statement in platforms.statements():
         if where.split("/")[0] in others and "s3:DeleteObject" in as_list(statement["Action"]):
             for resource in as_list(statement["Resource"]):
