@@ -15,7 +15,7 @@ from simulation.workload import (
     tables,
     transactions,
 )
-from simulation.workload.registry import OPERATIONS
+from simulation.workload.registry import OPERATIONS, Operation
 
 CORE = (
     *(tables, properties, ingests, transactions, changes, bulk_imports),
@@ -23,4 +23,14 @@ CORE = (
 )
 """The modules of the operations."""
 
-__all__ = ["CORE", "OPERATIONS"]
+__all__ = ["CORE", "OPERATIONS", "core_operations"]
+
+
+def core_operations() -> list[Operation]:
+    """Returns the operations of the core in a fixed order, whatever this process has imported."""
+    return [
+        each
+        for module in CORE
+        for each in OPERATIONS.values()
+        if each.run.__module__ == module.__name__
+    ]

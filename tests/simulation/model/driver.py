@@ -16,7 +16,7 @@ from simulation.systems.receiver import EXPORTER
 from simulation.workload.background import work_once
 from simulation.workload.client import Catalogue, Client
 from simulation.workload.mixture import mix_operations
-from simulation.workload.operations import OPERATIONS
+from simulation.workload.operations import core_operations
 from simulation.workload.registry import choose_operation, run_operation
 from sleeper.backup.place import open_place_to_read
 from sleeper.backup.restore import restore
@@ -41,7 +41,8 @@ _WAITS_MS = (0, 1, 1_000, _MINUTE_MS, 16 * _MINUTE_MS, 61 * _MINUTE_MS)
 class Driver:
     """A history of one client of a local instance in a folder.
 
-    All operations are as frequent as by default, or those of `focus` are most of the steps.
+    All operations of the core are as frequent as by default, or those of `focus` are most of the
+    steps. Those of the systems need a receiver, and a clock that passes while they wait.
     """
 
     def __init__(self, folder: Path, seed: int, focus: Collection[str] = ()) -> None:
@@ -61,7 +62,7 @@ class Driver:
         )
         self.observer = Observer(self.instance, self.journal)
         self.checker = Checker(self.observer, self.random)
-        self.operations = list(OPERATIONS.values())
+        self.operations = core_operations()
         if focus:
             self.operations = mix_operations(self.operations, Random(seed), focus)
         self.outcomes: Counter[tuple[str, str]] = Counter()
