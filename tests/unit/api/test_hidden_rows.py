@@ -1,6 +1,7 @@
 """No interface evaluates a condition on a row that a table hides."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -95,5 +96,18 @@ def test_conditions_that_fail_on_visible_rows_fail_alike(
         with pytest.raises(Exception) as failure:  # noqa: PT011
             read(instance, table, condition)
         # DuckDB adds the statement, which names the table.
-        reasons.append(str(failure.value).splitlines()[0])
+        reasons.append(_check_counts(str(failure.value).splitlines()[0]))
     assert len(set(reasons)) == 1
+
+
+def _check_counts(reason: str) -> str:
+    """Returns the reason without Polars' counts of failed values, which have no hidden row.
+
+    It counts those of the first batch: of the first leaf, or of both if they share their files.
+    """
+    counts = re.search(r"(\d+) out of (\d+) values", reason)
+    if counts is None:
+        return reason
+    assert counts[1] == counts[2]
+    assert int(counts[1]) in (4, 9)
+    return reason.replace(counts[0], "values")
