@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from sleeper import DISTRIBUTION
 from tests.unit.cli.conftest import Sleeper
@@ -42,7 +43,11 @@ def test_a_setting_without_a_value_is_refused_before_spark_starts(
     )
 
 
-def test_the_command_to_retry_has_no_secrets(cities: Sleeper, rows_file: Path) -> None:
+def test_the_command_to_retry_has_no_secrets(
+    cities: Sleeper, rows_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Jobs reuse the session of their process, such as that of tests before, whatever its master.
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     options = ["--master", "spark://127.0.0.1:1", "--conf", "spark.cores.max=4"]
     options += ["--conf", "spark.executorEnv.AWS_SECRET_ACCESS_KEY=sesame"]
     result = cities("bulk-import", "cities", rows_file, *options)
