@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.admin.code import add_wheels
 from sleeper.admin.properties import set_table_properties
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError
 from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
@@ -22,6 +23,7 @@ from sleeper.statestore.transactions.change_schema import ChangeSchema
 from tests.tables.data_table import DataTable, make_engine
 from tests.tables.opened import compact
 from tests.unit.query.test_extracts import DistantRoot
+from tests.wheels import isolated_user_code, make_wheel
 
 LONG, STRING, JSON = PrimitiveType.LONG, PrimitiveType.STRING, PrimitiveType.JSON
 SCHEMA = Schema(
@@ -135,6 +137,42 @@ def test_rows_that_are_added_meanwhile_are_read_too(
     table.convert_field("text", "StringType")
     added += ["1"] * 9
     with pytest.raises(ConflictError, match="in each of 5 attempts"):
+        table.convert_field("text", "JSONType")
+    assert kind(table) == "string"
+
+
+ITERATOR = """
+import pyarrow as pa
+
+class Broken:
+    def __init__(self, schema, row_key, sort_key, config):
+        pass
+
+    def __call__(self, batches):
+        for batch in batches:
+            yield batch.set_column(1, "text", pa.array(["no"] * len(batch)))
+"""
+
+
+def test_text_that_an_iterator_wrote_meanwhile_is_read_too(
+    instance: sleeper.Instance,
+    table: sleeper.Table,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table.ingest(table_of("1", first=2))
+    code, names = {"broken": ITERATOR}, {"Broken": "broken:Broken"}
+    add_wheels(instance._ports, [make_wheel(tmp_path, "broken", code, names)])
+    iterator = {"sleeper.table.iterator.class.name": "Broken"}
+    set_table_properties(instance._ports, "rows", iterator)
+
+    def check_and_compact(*arguments: Any) -> Any:
+        result = check_text(*arguments)
+        compact(instance)
+        return result
+
+    monkeypatch.setattr("sleeper.api.field_conversion.check_text", check_and_compact)
+    with isolated_user_code(), pytest.raises(InvalidRequestError, match="key 2: field 'text'"):
         table.convert_field("text", "JSONType")
     assert kind(table) == "string"
 

@@ -16,7 +16,7 @@ from sleeper.schema.model import (
     schema_to_json,
 )
 from sleeper.statestore.fold import Effect, Fold
-from sleeper.statestore.transactions.check_unchanged import CheckUnchanged
+from sleeper.statestore.transactions.check_unchanged import CHANGED, CheckUnchanged
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
     APPLY,
@@ -34,8 +34,8 @@ class ChangeSchema(Transaction):
 
     The schema applies to versions from this number on. Its fields have new names in the
     processing too. Running compaction jobs lose their files, because they write the previous
-    schema. Text becomes JSON only if no row was added since it was checked. `id` is the change's:
-    a second use is already done.
+    schema. Text becomes JSON only if no row was added, and no iterator may have changed one, since
+    it was checked. `id` is the change's: a second use is already done.
     """
 
     kind: ClassVar[str] = "change_schema"
@@ -89,7 +89,25 @@ def _check_text(fold: Fold, change: ConvertField, schema: Schema) -> Verdict:
     """Returns whether the rows of the table are those whose text was checked."""
     if change.checked is None:
         return refused(f"the text of field {change.name!r} is not checked")
-    return CheckUnchanged(change.checked, (whole_region(schema),)).validate(fold)
+    verdict = CheckUnchanged(change.checked, (whole_region(schema),)).validate(fold)
+    if verdict is not APPLY or not _had_iterator(fold, change.checked):
+        return verdict
+    # A compaction changes no row that is read, but its iterator may have written other text.
+    written = fold.row(_WRITTEN, (change.checked,))
+    return refused(f"{CHANGED} by transaction {written[0]}") if written else APPLY
+
+
+def _had_iterator(fold: Fold, version: int) -> bool:
+    """Returns whether the table has an iterator, or had one since the version."""
+    texts = fold.rows(_PROCESSING_SINCE, (version,))
+    return any(processing_from_json(text).iterator is not None for (text,) in texts)
+
+
+_WRITTEN = "SELECT added FROM files WHERE added > ? ORDER BY added LIMIT 1"
+_PROCESSING_SINCE = (
+    "SELECT json FROM processing_versions WHERE version >="
+    " (SELECT max(version) FROM processing_versions WHERE version <= ?)"
+)
 
 
 def _check_same(field: Field, schema: Schema) -> None:
