@@ -11,26 +11,39 @@ from sleeper.errors import InvalidRequestError
 from sleeper.iceberg.locations import metadata_of, recorded_locations
 from sleeper.iceberg.metadata import table_id_of
 from sleeper.iceberg.metadata_versions import MetadataVersions
-from sleeper.iceberg.properties import HOLD_OWNER
+from sleeper.iceberg.properties import HOLD_OWNER, ICEBERG_HOLD_SECONDS
 from sleeper.iceberg.unpublish import remove_published
 from sleeper.instance import OpenTable
 from sleeper.purging.report import ObjectState, PurgedObject
+from sleeper.query.hold import create_hold
 from sleeper.reports.output import pluralize
+from sleeper.statestore.transactions.transaction import new_transaction_id
 from sleeper.storage.location import open_root
 
 
 def purge_published(table: OpenTable) -> list[PurgedObject]:
     """Removes earlier versions from all locations of the table. Returns what was removed."""
+    oldest = table.state.newest_number()
     removed = list(_purge_locations(table))
     if removed:
-        newest = table.state.newest_number()
-        holds = [
-            each.id
-            for each in table.state.holds.unexpired()
-            if each.owner == HOLD_OWNER and each.version < newest
-        ]
-        table.state.holds.release(holds)
+        _release_holds(table, oldest)
     return removed
+
+
+def _release_holds(table: OpenTable, oldest: int) -> None:
+    """Releases the holds of versions below the oldest that is published."""
+    store = table.state
+    holds = [
+        each.id
+        for each in store.holds.unexpired()
+        if each.owner == HOLD_OWNER and each.version < oldest
+    ]
+    if not holds:
+        return
+    # A publication shares a hold of an earlier version that lasts long enough.
+    seconds, now_ms = table.properties().get(ICEBERG_HOLD_SECONDS), table.instance.clock()
+    create_hold(store, new_transaction_id(), HOLD_OWNER, oldest, now_ms, seconds, is_new=True)
+    store.holds.release(holds)
 
 
 def _purge_locations(table: OpenTable) -> Iterator[PurgedObject]:

@@ -17,6 +17,7 @@ from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.deletion.message import submit_delete
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.files import KeyFile, new_key_path
+from sleeper.garbage_collection.service import run_garbage_collection
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.region import Range, Region, key_region
@@ -499,6 +500,23 @@ def test_published_versions_with_purged_rows_are_removed(tmp_path: Path) -> None
         assert (again.is_new, again.snapshots, again.delete_files) == (False, 1, 0)
         assert again.rows == len(table.others)
     assert table.purge().is_complete
+
+
+def test_a_version_that_is_published_again_is_held(tmp_path: Path) -> None:
+    table = PurgedTable(tmp_path / "instance")
+    table.add_person()
+    table.instance.publish_iceberg("rows")
+    table.delete_person()
+    assert table.purge().is_complete
+    assert [each.owner for each in table.state.holds.unexpired()] == ["iceberg"]
+    # The files of the version outlive the compaction that replaces them.
+    files = [*(tmp_path / "instance").rglob("*.parquet")]
+    table.ingest(["y"], ["other"])
+    compact_table(table.ports, "rows", full=True)
+    run_all(table.ports)
+    table.clock.pass_minutes(1)
+    run_garbage_collection(table.ports, table.ports.tables.index.find("rows"))
+    assert [path for path in files if not path.exists()] == []
 
 
 def test_a_table_that_cannot_be_published_again_is_unpublished(tmp_path: Path) -> None:
