@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from sleeper.files import DataFile, bounds_region
-from sleeper.partitions.region import Region, covers, join_regions
+from sleeper.partitions.region import Region, covers, disjoint_regions, join_regions
 from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.statestore.deletes import file_overlap_sql
 from sleeper.statestore.fold_tables import range_columns
@@ -131,7 +131,7 @@ def _reaches(region: Region, low: KeyValue) -> bool:
 def _hide_all(deletes: tuple[Delete, ...], bounds: Region) -> bool:
     """Returns whether few regions of deletes contain a file, so that it need not be read."""
     regions = [each.region for each in deletes if each.keys is None]
-    return 0 < len(regions) <= _COMPARED_MAX and covers(regions, bounds)
+    return 0 < len(regions) <= _COMPARED_MAX and covers(disjoint_regions(regions), bounds)
 
 
 def _regions(regions: list[Region], file: DataFile, bounds: Region) -> tuple[Region, ...] | None:
