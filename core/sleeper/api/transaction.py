@@ -259,7 +259,13 @@ class Transaction:
         if self._written.fits(self._deleted, self._ingests):
             return
         fork = self._own.open_state()
-        self._own.make(fork, self._write_rows(fork))
+        changes = self._write_rows(fork)
+        try:
+            self._own.make(fork, changes)
+        except BaseException:
+            # The next query would read the state without these changes.
+            self._written = _Written()
+            raise
 
     def _write_rows(self, fork: StateStore | None = None) -> list[LoggedTransaction]:
         """Returns the delete and the files, which it writes unless a query has.

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.api.own_changes import OwnChanges
 from sleeper.datafiles.merge.sort import RowSort
-from sleeper.errors import ConflictError
+from sleeper.errors import ConflictError, UnavailableError
 from tests.tables.opened import compact
 
 SCHEMA = {
@@ -142,6 +143,25 @@ def test_changes_of_others_are_conflicts_as_before(
     with pytest.raises(ConflictError):
         transaction.commit()
     assert keys(table.query()) == [1, 3, 9]
+
+
+def test_a_read_that_fails_is_repeated_with_all_changes(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with table.transaction() as transaction:
+        transaction.ingest(rows(4))
+        assert keys(transaction.query()) == [1, 2, 3, 4]
+        transaction.delete(keys=[[1]])
+        with monkeypatch.context() as failing:
+            failing.setattr(OwnChanges, "make", fail)
+            with pytest.raises(UnavailableError):
+                transaction.query()
+        assert keys(transaction.query()) == [2, 3, 4]
+    assert keys(table.query()) == [2, 3, 4]
+
+
+def fail(*_: object) -> None:
+    raise UnavailableError("the disk is full")
 
 
 def test_rows_of_a_newer_schema_are_a_conflict(table: sleeper.Table) -> None:
