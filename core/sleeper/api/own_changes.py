@@ -70,7 +70,11 @@ class OwnChanges:
             raise InvalidRequestError(
                 f"transaction on table {self._table.ref.name!r}: {outcome.reason}"
             )
-        self._fork = fork
+        before, self._fork = self._fork, fork
+        if before is not None:
+            # The results of earlier queries are planned, and read only files.
+            before.close()
+            before.database.path.unlink(missing_ok=True)
 
     def run(self, query: Query) -> QueryResult:
         """Starts a query of the version with the changes that were made."""

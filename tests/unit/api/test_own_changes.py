@@ -113,6 +113,9 @@ def test_rows_that_are_changed_after_a_read_are_read_again(
         assert keys(transaction.query(columns=["k"])) == [2, 3, 4]
         transaction.ingest(rows(0))
         assert keys(transaction.query(limit=2)) == [0, 2]
+        folder = transaction._own._folder
+        # The version, and one state with changes.
+        assert len([*folder.glob("*.db")]) == 2
         files = data_files(tmp_path)
         assert keys(transaction.query(keys=[[0]])) == [0]
         assert data_files(tmp_path) == files
