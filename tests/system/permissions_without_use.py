@@ -6,7 +6,6 @@ about no permission fails the test, so one that is removed leaves the table.
 
 NOT_RUN = {
     "*DefinitionExecutionRole": "ECS starts containers with it",
-    "Adjunct/Role": "the service of adjunct stores is tested without a deployment",
     "Athena/*": "Athena is not in the emulator; requests of it are tested without a deployment",
     "ClientRoles/IngestByQueue": "its messages are sent by a user with the policy of clients.md",
     "ClientRoles/IngestDirect": "programs of users take it on",
@@ -72,6 +71,8 @@ UNUSED: tuple[tuple[str, str, str, str], ...] = (
     ("*", "s3:GetObject", "*config/tables/*", "properties are read by some paths only"),
     ("*", "s3:GetObject", "*table-data/for_ingest/*", "files are uploaded by clients"),
     ("Adapters/TaskRole", "dynamodb:Query", "table/*", "a run that is sent again"),
+    ("Adjunct/Role", "dynamodb:Query", "table/holds", _RENEWED),
+    ("Adjunct/Role", "s3:GetObject", "*table-data/*/data/*", "the table of the test is empty"),
     ("BulkExport/TaskRole", "dynamodb:Query", "table/holds", _RENEWED),
     ("ClientRoles/Admin", "dynamodb:*", "table/table-index-by-*", _CLIENTS),
     ("ClientRoles/Admin", "dynamodb:*Get*Item", "table/*-tracker", "clients read records too"),
@@ -79,6 +80,7 @@ UNUSED: tuple[tuple[str, str, str, str], ...] = (
     ("ClientRoles/Admin", "dynamodb:DescribeTable", "table/query-tracker", _LIFE),
     ("ClientRoles/Admin", "events:EnableRule", "rule/*", _LIFE),
     ("ClientRoles/Admin", "events:DisableRule", "rule/follow-exports", _LIFE),
+    ("ClientRoles/Admin", "events:DisableRule", "rule/publish-tables", _LIFE),
     ("ClientRoles/Admin", "dynamodb:Query", "table/ingest-batcher/index/waiting", _LIFE),
     ("ClientRoles/Admin", "sqs:SendMessage", "*", _LIFE),
     ("ClientRoles/Admin", "s3:*Object", "*", _LIFE),

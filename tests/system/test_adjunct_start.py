@@ -63,6 +63,8 @@ def test_the_task_fills_its_stores_when_its_service_is_created(
         **credentials_of(instance.client, definition["taskRoleArn"]),
         **instance.task_environment(definition["family"]),
         "SLEEPER_ADJUNCT_PATH": str(tmp_path / "stores"),
+        # A task begins without a state.
+        "SLEEPER_STATE_FOLDER": str(tmp_path / "state-of-task"),
     }
     command = [sys.executable, *container["entryPoint"][1:]]
     with (

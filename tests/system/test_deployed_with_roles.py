@@ -19,6 +19,7 @@ TESTS = {
     "test_a_deployed_instance_ingests_splits_and_compacts",
     "test_a_scheduled_adapter_loads_a_table_another_copies_it_and_tasks_make_stashes",
     "test_commits_of_a_deployed_instance_are_exported",
+    "test_the_task_fills_its_stores_when_its_service_is_created",
 }
 
 
