@@ -11,6 +11,7 @@ import decimal
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -81,6 +82,7 @@ ROLES = {
     "Storage/EmptierRole",
 }
 """Some of those that are used."""
+_WATCH = re.compile(r"User: \S+:assumed-role/[^/\s]+/sleeper-[a-z-]+-watch-instance ")
 
 Hashes = Mapping[str, str]
 
@@ -252,7 +254,8 @@ def test_instances_of_a_release_are_upgraded_and_one_is_destroyed_and_adopted(
     check_destruction(lives, instances[DESTROYED], templates)
     step("adopted")
     recorded = read_recorded([recorded_calls / f"{request.node.name}.jsonl"])
-    # The watch may count queues while their part is removed.
+    # A run of the watch may count queues while their part is removed, and end after its own role's
+    # policy was deleted. Other tests of deployed instances are about what it may do.
     refused = {
         name: role.refused
         for name, role in recorded.items()
@@ -260,7 +263,8 @@ def test_instances_of_a_release_are_upgraded_and_one_is_destroyed_and_adopted(
     }
     used = {name for name, role in recorded.items() if role.used}
     assert (refused, used >= ROLES) == ({}, True)
-    assert find_refusals(tmp_path / "emulator") == []
+    refusals = find_refusals(tmp_path / "emulator")
+    assert [line for line in refusals if not _WATCH.search(line)] == []
 
 
 def check_parts(lives: Lives, templates: Path) -> None:
