@@ -87,6 +87,7 @@ def column(instance: Instance, expression: str, **values: object) -> list[object
         ('doc @> \'{"a": {"b": [1.1]}}\'', [True, False, False, None]),
         ("NOT doc @> '[[2], 0]'", [True, True, False, None]),
         ("json_contains(doc -> 'n', '7.0')", [False, True, None, None]),
+        ("doc @> '{\"n\": 7}'::jsonb", [False, True, False, None]),
         ("tags @> make_array(1)", [True, False, False, True]),
     ],
 )
@@ -145,6 +146,8 @@ def test_parameters_are_names_and_indexes(instance: Instance) -> None:
     assert column(instance, "doc ->> $x || $x", x="n")[1] == "7n"
     with pytest.raises(InvalidRequestError, match="->> at character 12: expected a text or an int"):
         column(instance, "doc ->> $name", name=1.5)
+    with pytest.raises(InvalidRequestError, match="->> at character 12: expected a text or an int"):
+        column(instance, "doc ->> $index", index=10**18)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,8 @@ def test_parameters_are_names_and_indexes(instance: Instance) -> None:
         ("(-> 'a')", "-> at character 9: expected a document before it"),
         ("doc -> '$.a[x]'", r"json_get at character 12: JSON path '\$.a\[x\]': unexpected '\[x\]'"),
         ("doc @> '{'", "json_contains at character 12: not JSON: .*: '{'"),
+        (f"tags{'[1]' * 990} -> 'a'", "array_element does not support"),
+        ("named_struct('x', doc).x -> 'a'", "Dot access not supported"),
         ("json_contains(doc)", "json_contains at character 8: expected a document and a JSON text"),
         ("json_contains(doc, 1)", "json_contains at .* 27: argument 2 is no literal .*a text"),
         ("json_get_int()", "json_get_int at character 8: expected a document and a path"),

@@ -174,6 +174,8 @@ class _Rewriter:
             return index
         if literal is None:
             raise _error(operator, first.start, "expected a text or an integer after it")
+        if name == CONTAINS:
+            after = self._after_cast(after)
         start = self._operand_start(operator, first.start)
         following = "".join(each.text for each in self._tokens[after : after + 2])
         if following[:1] in _TIGHT_AFTER and following not in {"->", "@>"}:
@@ -183,6 +185,11 @@ class _Rewriter:
         self._end = self._tokens[after - 1].end
         self._replace(start, name, self._units[start:], [literal], first.start)
         return after
+
+    def _after_cast(self, index: int) -> int:
+        """Returns the index after a cast to JSON, which changes no literal."""
+        cast = "".join(each.text for each in self._tokens[index : index + 3])
+        return index + 3 if cast in {"::JSON", "::JSONB"} else index
 
     def _literal_at(self, index: int) -> tuple[Step | None, int]:
         tokens = self._tokens[index : index + 2]
@@ -204,7 +211,9 @@ class _Rewriter:
             return last.text[1:-1].replace("''", "'")
         if last.kind == "parameter":
             value = self._parameters[last.text[1:]].as_py()
-            return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+            is_index = isinstance(value, int) and not isinstance(value, bool)
+            has_digits = is_index and abs(value) < 10**_DIGITS_MAX
+            return value if has_digits or isinstance(value, str) else None
         return None
 
     def _operand_start(self, operator: str, position: int) -> int:
@@ -228,23 +237,27 @@ class _Rewriter:
 
     def _primary_start(self, index: int, floor: int) -> int:
         """Returns the first index of the value that ends at `index`, -1 if there is none."""
-        if index < floor:
-            return -1
-        unit = self._units[index]
-        if unit.text == "]" and unit.opener > floor:
-            return self._primary_start(unit.opener - 1, floor)
-        if unit.opener >= 0:
-            index = unit.opener
-            before = self._units[index - 1] if index > floor else None
-            is_call = before and unit.text == ")" and before.kind in {"word", "name"}
-            if not before or not is_call or before.text.upper() in _NO_FUNCTIONS:
+        while index >= floor:
+            unit = self._units[index]
+            if unit.text == "]" and unit.opener > floor:
+                index = unit.opener - 1
+                continue
+            if unit.opener >= 0:
+                index = self._call_start(unit, floor)
+            elif unit.kind == "symbol":
+                return -1
+            if index - 2 < floor or self._units[index - 1].text != ".":
                 return index
-            index -= 1
-        elif unit.kind == "symbol":
-            return -1
-        while index - 2 >= floor and self._units[index - 1].text == ".":
             index -= 2
-        return index
+        return -1
+
+    def _call_start(self, last: _Unit, floor: int) -> int:
+        """Returns the index of the name of the call that ends with a unit, or of its opener."""
+        before = self._units[last.opener - 1] if last.opener > floor else None
+        is_call = before and last.text == ")" and before.kind in {"word", "name"}
+        if not before or not is_call or before.text.upper() in _NO_FUNCTIONS:
+            return last.opener
+        return last.opener - 1
 
     def _texts(self, start: int, stop: int) -> str:
         return "".join(each.text for each in self._units[start:stop])
