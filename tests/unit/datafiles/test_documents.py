@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sleeper.datafiles.documents import containment, path
+from sleeper.datafiles.documents.containment import parse_candidate
 from sleeper.datafiles.documents.content import read_documents
 from sleeper.datafiles.documents.path import Step, format_path, parse_path, parse_step
 from sleeper.datafiles.documents.spans import Spans, whole
@@ -107,6 +109,14 @@ def test_long_blanks_and_deep_documents_are_read() -> None:
 def test_text_of_a_step_is_a_name_or_a_path(text: str, steps: tuple[Step, ...]) -> None:
     assert parse_step(text) == steps
     assert parse_path(format_path(steps)) == steps
+
+
+def test_long_paths_and_values_are_not_kept() -> None:
+    for module, parse in ((path, parse_path), (containment, parse_candidate)):
+        short, long = ("$.a", "$" + ".a" * 600) if module is path else ("[1]", f"[{'1,' * 600}1]")
+        assert parse(short) is parse(short)
+        assert parse(long) is not parse(long)
+        assert parse(long) == parse(long)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from sleeper.datafiles.documents.spans import Spans
 from sleeper.datafiles.documents.values import json_values, quoted_values
 
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
+_CACHED_LENGTH_MAX = 1000
 _EXPONENT_DIGITS_MAX = 18
 _CONSTANTS = {None: b"n", True: b"t", False: b"f"}
 
@@ -31,10 +32,17 @@ class _Number(str):
     __slots__ = ()
 
 
-@lru_cache(maxsize=64)
 def parse_candidate(text: str) -> Any:
     """Returns the value of a JSON text for `contains`."""
+    # Long ones would fill the memory that the cache keeps.
+    return (_parse_cached if len(text) <= _CACHED_LENGTH_MAX else _parse)(text)
+
+
+def _parse(text: str) -> Any:
     return json.loads(text, parse_int=_Number, parse_float=_Number)
+
+
+_parse_cached = lru_cache(maxsize=64)(_parse)
 
 
 def containment_values(spans: Spans, text: str) -> pa.Array:

@@ -17,6 +17,7 @@ _STEP = re.compile(
     r'\.(?P<name>[^.\[\]"\s]++)|\.(?P<quoted>"(?:[^"\\]|\\.)*+")|\[(?P<index>-?\d{1,18})\]'
 )
 _IS_PATH = re.compile(r"\$(?:[.\[]|\Z)")
+_CACHED_LENGTH_MAX = 1000
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,9 +26,13 @@ def parse_step(text: str) -> tuple[Step, ...]:
     return parse_path(text) if _IS_PATH.match(text) else (text,)
 
 
-@lru_cache(maxsize=256)
 def parse_path(text: str) -> tuple[Step, ...]:
     """Returns the steps of the text of a path. InvalidRequestError if it is not valid."""
+    # Long ones would fill the memory that the cache keeps.
+    return (_parse_cached if len(text) <= _CACHED_LENGTH_MAX else _parse)(text)
+
+
+def _parse(text: str) -> tuple[Step, ...]:
     steps: list[Step] = []
     position = 1
     while position < len(text):
@@ -41,6 +46,9 @@ def parse_path(text: str) -> tuple[Step, ...]:
         steps.append(int(index) if index else name if quoted is None else _unquote(quoted))
         position = match.end()
     return tuple(steps)
+
+
+_parse_cached = lru_cache(maxsize=256)(_parse)
 
 
 def _unquote(quoted: str) -> str:
