@@ -34,8 +34,9 @@ def publish(
         bool,
         typer.Option(
             "--compact",
-            help="First compact what keeps the table from being published: files with common keys "
-            "of a table of latest rows, and files without an added field that has a default.",
+            help="First compact what keeps the table from being published: files of a table of "
+            "latest rows or with aggregations, and files without an added field that has a "
+            "default.",
         ),
     ] = False,
     output: OutputOption = OutputKind.TEXT,

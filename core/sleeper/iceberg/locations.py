@@ -1,7 +1,7 @@
 """The locations of a table: where it was published, and whose table a location has.
 
 The property of a table may change, and `--to` names other locations, so each one outside of the
-table's folder is recorded there before its first publication.
+table's folder is recorded there before a publication.
 """
 
 from hashlib import sha256
@@ -78,6 +78,18 @@ def is_of_table(table: OpenTable, location: MetadataVersions, metadata: Metadata
     raise InvalidRequestError(
         f"{location.url} has table {name!r}, so {table.ref.name!r} cannot be published there "
         f"(expected an empty location: `sleeper iceberg unpublish {name} --to {url}` empties it)"
+    )
+
+
+def names_own_files(table: OpenTable, location: MetadataVersions, metadata: Metadata) -> bool:
+    """Returns whether the metadata in a location was written there, and for files of this instance.
+
+    In a copy, or after a move, of an instance or a location it names files that are elsewhere.
+    """
+    instance_data = metadata["properties"].get(INSTANCE_DATA)
+    return bool(
+        metadata["location"] == location.url
+        and instance_data == table.instance.storage.root.url_of("")
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError
 from sleeper.iceberg.file_rows import Changes, all_files, find_changes
 from sleeper.iceberg.location import Location
-from sleeper.iceberg.locations import is_of_table, record_location
+from sleeper.iceberg.locations import is_of_table, names_own_files, record_location
 from sleeper.iceberg.manifest_writer import ManifestWriter
 from sleeper.iceberg.manifests import (
     Content,
@@ -127,6 +127,8 @@ class _Publication:
         changes = self._find_changes()
         if before is not None and changes is not None and self._is_unchanged(changes):
             return self._describe(self._version, before, is_new=False)
+        # A backup has the property of a table, but not its records.
+        record_location(self._table, self._location)
         manifests = self._write_manifests(changes)
         is_child = before is not None and self._is_same_history and not self._expires
         parent = self._parent if is_child and self._parent < self._state.version else None
@@ -146,8 +148,8 @@ class _Publication:
         return self._describe(version, metadata, is_new=True)
 
     def _keep(self, reason: str) -> Published:
-        """Returns the version that was published before, if it is readable."""
-        if self._before is None or not self._knows_parent():
+        """Returns the version that was published before, if it is readable and may stay."""
+        if self._before is None or self._expires or not self._knows_parent():
             raise InvalidRequestError(
                 f"table {self._table.ref.name!r} {reason} (expected compacted leaves: "
                 f"`sleeper iceberg publish {self._table.ref.name} --compact`)"
@@ -160,8 +162,6 @@ class _Publication:
             self._location.check_empty()
         elif not is_of_table(self._table, self._location, self._before):
             self._before = None
-        if self._before is None:
-            record_location(self._table, self._location)
 
     def _has_published(self, before: Metadata) -> bool:
         """Returns whether the table has the published version, and its files are where they were.
@@ -170,8 +170,8 @@ class _Publication:
         a copy of an instance names the files of the other one.
         """
         time_ms: int = current_snapshot(before)["timestamp-ms"]
-        is_here: bool = before["location"] == self._location.url
-        return is_here and time_ms == self._state.entry_time_ms(self._parent)
+        is_own = names_own_files(self._table, self._location, before)
+        return is_own and time_ms == self._state.entry_time_ms(self._parent)
 
     def _knows_parent(self) -> bool:
         """Returns whether the state knows all changes since the last snapshot."""

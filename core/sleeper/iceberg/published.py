@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from sleeper.errors import NotFoundError, UnavailableError
-from sleeper.iceberg.locations import metadata_of
+from sleeper.iceberg.locations import metadata_of, names_own_files
 from sleeper.iceberg.metadata import Metadata, current_number, current_snapshot, table_id_of
 from sleeper.instance import OpenTable
 
@@ -24,7 +24,7 @@ def find_published(table: OpenTable) -> FoundMetadata:
     version, metadata = versions.read()
     if (
         metadata is None
-        or metadata["location"] != versions.url
+        or not names_own_files(table, versions, metadata)
         or table_id_of(metadata) != table.ref.id
     ):
         raise NotFoundError(

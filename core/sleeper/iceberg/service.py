@@ -1,6 +1,5 @@
 """Publications of the newest version of a table."""
 
-from sleeper.errors import InvalidRequestError
 from sleeper.iceberg.cleaning import clean, delete_unneeded
 from sleeper.iceberg.location import Location
 from sleeper.iceberg.locations import location_of
@@ -40,8 +39,4 @@ def publish_only_newest(table: OpenTable, root: DataRoot) -> int:
     before = {each.path for each in location.list_own()}
     seconds = table.properties().get(ICEBERG_HOLD_SECONDS)
     published = publish(table, location, seconds, expires=True)
-    if not published.is_new:
-        raise InvalidRequestError(
-            f"table {table.ref.name!r} has files with common keys (expected compacted leaves)"
-        )
     return delete_unneeded(location, published.metadata_version, published.metadata, before)

@@ -475,6 +475,36 @@ def test_a_copy_of_an_instance_publishes_its_own_files(
         assert not opened.publish_iceberg("t").is_new
 
 
+def test_a_moved_instance_publishes_its_files_where_they_are(
+    instance: sleeper.Instance, tmp_path: Path
+) -> None:
+    location = tmp_path / "published"
+    table = create(instance, [10], iceberg__location=str(location))
+    table.ingest(rows(1, 20))
+    instance.publish_iceberg("t")
+    instance.close()
+    moved = tmp_path / "moved"
+    (tmp_path / "instance").rename(moved)
+    with (
+        contextlib.closing(open_instance(str(moved), read_only=True)) as read_only,
+        pytest.raises(NotFoundError, match="was not published"),
+    ):
+        find_published(read_only.table("t"))
+    # A backup has no record of the location.
+    (records,) = moved.rglob("iceberg/locations")
+    shutil.rmtree(records)
+    with sleeper.open_instance(moved) as opened:
+        published = opened.publish_iceberg("t")
+        assert (published.is_new, published.snapshots) == (True, 1)
+        listed = located(published).read_list(current_snapshot(published.metadata)["manifest-list"])
+        files = [each for manifest in listed for each in located(published).read_manifest(manifest)]
+        assert all(each.path.startswith(f"file://{moved}/") for each in files)
+        assert not opened.publish_iceberg("t").is_new
+    with contextlib.closing(open_instance(str(moved))) as ports:
+        assert [each.location for each in find_publications(ports)] == [f"file://{location}"]
+        assert find_published(ports.table("t")).url == published.metadata_url
+
+
 def test_expired_versions_of_a_snapshot_table_are_not_listed(
     instance: sleeper.Instance, ports: Ports
 ) -> None:
