@@ -5,7 +5,7 @@ Run by ministack's own Python. The file has a line of JSON for each of these, on
     {"role": ROLE, "made": [STACK, LOGICAL ID]}       a role that a template made
     {"role": ROLE, "granted": [ACTION, RESOURCE]}     what a statement allows
     {"role": ROLE, "used": [ACTION, RESOURCE]}        a granted one that allowed a call
-    {"role": ROLE, "refused": [ACTION, RESOURCE]}     a call that no statement allows
+    {"role": ROLE, "refused": [ACTION, RESOURCE]}     a call that none of its statements allows
 
 The emulator does not know which attributes a request to DynamoDB writes, which is the value of a
 condition key on AWS, so this adds them.
@@ -87,7 +87,9 @@ class _Recorder:
             for action, resource in product(statement.actions, statement.resources):
                 self.add(role, "granted", action, resource)
         if not is_allowed:
-            self.add(role, "refused", context.action, context.resource_arn)
+            # A function that runs while its stack is deleted goes on after the policy of its role.
+            if statements:
+                self.add(role, "refused", context.action, context.resource_arn)
             return
         for statement in statements:
             for action, resource in product(statement.actions, statement.resources):

@@ -77,3 +77,16 @@ def test_other_attributes_are_refused_and_all_calls_recorded(tmp_path: Path) -> 
     for action in STATEMENT["Action"]:
         for kind, resource in (("granted", "*"), ("used", "*"), ("refused", table)):
             assert {"role": "follower", kind: [action, resource]} in facts
+
+
+def test_what_a_role_is_refused_after_its_policy_was_deleted_is_not_recorded(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "calls.jsonl"
+    with ministack(tmp_path, checks_policies=True, recorded_calls=file) as server:
+        make_table(server)
+        dynamo = make_role(server)
+        server.client("iam").delete_role_policy(RoleName="follower", PolicyName="p")
+        with pytest.raises(ClientError, match="not authorized"):
+            dynamo.delete_item(TableName=TABLE, Key=KEY)
+    assert not file.exists() or "refused" not in file.read_text()
