@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.documents.bits import Flags
+from sleeper.datafiles.documents.content import read_parts
 from sleeper.datafiles.documents.parts import arrays_of, elements, objects_of
-from sleeper.datafiles.documents.spans import Spans
+from sleeper.datafiles.documents.spans import Spans, whole
 from sleeper.datafiles.documents.values import json_values, quoted_values
 
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
@@ -43,6 +44,15 @@ def _parse(text: str) -> Any:
 
 
 _parse_cached = lru_cache(maxsize=64)(_parse)
+
+
+def contains(documents: pa.Array, text: str) -> pa.Array:
+    """Returns whether each document of a column contains the value, null for a null.
+
+    NotJsonError for some text that is not JSON.
+    """
+    parts = read_parts(documents)
+    return pa.concat_arrays([containment_values(whole(part), text) for part in parts])
 
 
 def containment_values(spans: Spans, text: str) -> pa.Array:

@@ -5,6 +5,7 @@ A *span* of a document is the part of its bytes that is one value, such as that 
 a few comparisons of whole blocks of bytes, so that no byte is looked at by itself.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.conversions import as_numbers
 from sleeper.datafiles.documents.bits import (
     WORD_BITS,
     Bitmap,
@@ -35,6 +37,8 @@ SPACE = 0x20
 # The last byte of a content, at which skipping blanks ends.
 _STOP = ord("!")
 _ONE = np.uint64(1)
+# The bytes of a part fit a processor's cache.
+_PART_BYTES = 256 * 1024
 # Blanks are skipped byte by byte until they are many.
 _STEPS_MAX = 4
 
@@ -238,3 +242,19 @@ def read_documents(values: pa.Array) -> Documents:
     if len(joined):
         documents.check_balance()
     return documents
+
+
+def read_parts(values: pa.Array) -> Iterator[Documents]:
+    """Yields the documents of a column of text in parts, at least one.
+
+    Raises NotJsonError as `read_documents`.
+    """
+    sizes = as_numbers(pc.fill_null(pc.binary_length(values), 0))
+    ends = np.cumsum(sizes, dtype=np.int64)
+    start = 0
+    while start < len(values) or not start:
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + _PART_BYTES, side="right"))
+        part = values[start:stop] if stop > start else values[start : start + 1]
+        yield read_documents(part)
+        start = max(stop, start + 1)

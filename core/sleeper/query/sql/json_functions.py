@@ -4,18 +4,15 @@ A null is one of SQL: the document is null, or the path leads to nothing, or the
 type. `rewrite_json` makes paths literals, so a column of paths has one value.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from datafusion import ScalarUDF, SessionContext, udf
 
 from sleeper.datafiles.arrow import JSON_MARK, as_plain, is_json, json_storage
-from sleeper.datafiles.conversions import as_numbers
 from sleeper.datafiles.documents.containment import containment_values
-from sleeper.datafiles.documents.content import read_documents
+from sleeper.datafiles.documents.content import read_parts
 from sleeper.datafiles.documents.parts import (
     EACH,
     KEYS,
@@ -37,8 +34,6 @@ from sleeper.datafiles.documents.values import (
 )
 from sleeper.datafiles.json_syntax import check_json
 
-# The bytes of a part fit a processor's cache.
-_PART_BYTES = 256 * 1024
 _TEXT = pa.string_view()
 
 # A path and a JSON text that are both valid.
@@ -89,7 +84,7 @@ def _over_column(function: _Function, checks_all: bool) -> Callable[[pa.Array, p
     def call(values: pa.Array, arguments: pa.Array) -> pa.Array:
         argument = arguments[0].as_py() if len(arguments) else _NO_ARGUMENT
         texts = _documents(values, checks_all)
-        parts = [function(whole(read_documents(part)), argument) for part in _parts(texts)]
+        parts = [function(whole(part), argument) for part in read_parts(texts)]
         return pa.concat_arrays(parts)
 
     return call
@@ -102,15 +97,3 @@ def _documents(values: pa.Array, checks_all: bool) -> pa.Array:
     if checks_all or not is_marked:
         check_json(texts)
     return texts
-
-
-def _parts(values: pa.Array) -> Iterator[pa.Array]:
-    """Yields slices of some bytes, or of one larger value, at least one."""
-    sizes = as_numbers(pc.fill_null(pc.binary_length(values), 0))
-    ends = np.cumsum(sizes, dtype=np.int64)
-    start = 0
-    while start < len(values) or not start:
-        before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + _PART_BYTES, side="right"))
-        yield values[start:stop] if stop > start else values[start : start + 1]
-        start = max(stop, start + 1)
