@@ -180,6 +180,13 @@ def test_text_that_is_not_json_fails_the_statement(instance: Instance) -> None:
         column(instance, "note ->> 'in'")
 
 
+@pytest.mark.parametrize("function", ["with_metadata", '"with_metadata"', "WITH_METADATA"])
+def test_text_cannot_be_marked_as_json(instance: Instance, function: str) -> None:
+    marks = "'ARROW:extension:name', 'arrow.json'"
+    with pytest.raises(InvalidRequestError, match="Invalid function 'with_metadata'"):
+        column(instance, f"{function}(note, {marks})")
+
+
 def test_statements_without_json_are_unchanged() -> None:
     statements = (
         "SELECT 'doc -> 1', \"a -> 'b'\" FROM t -- x -> 'y'",

@@ -53,6 +53,8 @@ def open_sql_session(
     session = create_session(config, settings)
     # The paths of files are internal.
     session.deregister_udf("input_file_name")
+    # It would mark any text as JSON, which functions do not check and outputs do not quote.
+    session.deregister_udf("with_metadata")
     register_json_functions(session, checks_all=mixes_json)
     return session
 
