@@ -157,7 +157,7 @@ class _Expected:
 def _may_have_aged(look: Look, model: TableModel) -> bool:
     """Returns whether a merge may have dropped rows, because they are old."""
     now_ms = look.instance.clock()
-    for age_off in model.processing(model.number).filters:
+    for age_off in model.processing(model.number).age_offs:
         if not look.has_right_clocks:
             return True
         for chunk in (each for chunks in model.contents.values for each in chunks):

@@ -52,7 +52,7 @@ def visible_rows(
     if schema.latest is not None:
         numbered = _newest(numbered, schema)
     rows = [values for _, values, is_tombstone in numbered if not is_tombstone]
-    for age_off in processing.filters:
+    for age_off in processing.age_offs:
         rows = _young(rows, schema, age_off, now_ms)
     if processing.aggregations:
         rows = _aggregated(rows, schema, processing)

@@ -18,7 +18,7 @@ from sleeper.jobs.queue import Message
 from sleeper.json_codec import JsonCodec, Member, parse_json
 from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.partitions.partition import Partition
-from sleeper.processing.model import AgeOff, Processing, check_processing
+from sleeper.processing.model import Filter, Processing, check_processing
 from sleeper.processing.text import FiltersText, format_filters, parse_filters
 from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold
@@ -110,7 +110,7 @@ def read_finished_export(folder: ExportFolder) -> BulkExportResult | None:
     return BulkExportResult(folder.export_id, folder.location, *counts, done_before=True)
 
 
-def check_filters(folder: ExportFolder, filters: tuple[AgeOff, ...]) -> None:
+def check_filters(folder: ExportFolder, filters: tuple[Filter, ...]) -> None:
     """Raises InvalidRequestError if an earlier run of the export had other filters."""
     raw = folder.read_json(_PLAN)
     if raw is None:
@@ -124,7 +124,7 @@ def check_filters(folder: ExportFolder, filters: tuple[AgeOff, ...]) -> None:
 
 
 def plan_export(
-    folder: ExportFolder, state: StateStore, version: int, filters: tuple[AgeOff, ...] = ()
+    folder: ExportFolder, state: StateStore, version: int, filters: tuple[Filter, ...] = ()
 ) -> ExportPlan:
     """Returns the plan of the export's first run, and writes it if this run is the first.
 

@@ -51,8 +51,10 @@ def bulk_export(
         str,
         typer.Option(
             "--filters",
-            metavar="ageOff(FIELD,MILLIS)",
-            help="Omit rows that are older than this when the exported version was committed.",
+            metavar="FILTER,...",
+            help="Omit rows: ageOff(FIELD,MILLIS) omits those that were older when the exported "
+            "version was committed, jsonContains(FIELD,JSON) those whose document does not contain "
+            "the value.",
         ),
     ] = "",
     master: SparkMaster = None,

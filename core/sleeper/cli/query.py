@@ -69,7 +69,12 @@ def query(
     ] = None,
     filters: Annotated[
         str,
-        typer.Option("--filters", metavar="ageOff(FIELD,MILLIS)", help="Omit older rows."),
+        typer.Option(
+            "--filters",
+            metavar="FILTER,...",
+            help="Omit rows: ageOff(FIELD,MILLIS) omits older ones, jsonContains(FIELD,JSON) those "
+            "whose document does not contain the value.",
+        ),
     ] = "",
     aggregations: Annotated[
         str,
@@ -105,6 +110,7 @@ def query(
       sleeper query flights --as-of 3 --output flights.parquet
       sleeper query flights --as-of 2h --key N14228
       sleeper query flights --region '{"tailnum":{"min":"N1","max":"N2"}}'
+      sleeper query orders --filters 'jsonContains(doc,{"customer":{"name":"Ada"}})'
     """
     row_format, output = _choose_output(row_format, output)
     instance.table(name)  # fails before the engine takes a second to load

@@ -102,11 +102,11 @@ class DropField(FieldChange):
 
     def apply(self, shape: TableShape) -> TableShape:
         dropped = _value_field(shape.schema, self.name, "dropped")
-        for age_off in shape.processing.filters:
-            if age_off.field == self.name:
+        for each in shape.processing.filters:
+            if each.field == self.name:
                 raise InvalidRequestError(
                     f"field {self.name!r} cannot be dropped: the table's filter "
-                    f"ageOff({self.name}) needs it"
+                    f"{each.name}({self.name}) needs it"
                 )
         for aggregation in shape.processing.aggregations:
             if aggregation.field == self.name:

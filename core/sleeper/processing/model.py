@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import (
@@ -38,8 +39,24 @@ class AggregationOp(Enum):
 class AgeOff:
     """A filter that removes rows whose time is `age_ms` or longer ago. A null time passes."""
 
+    name: ClassVar[str] = "ageOff"
     field: str
     age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonContains:
+    """A filter of queries that keeps rows whose document contains the value of a JSON text.
+
+    PostgreSQL's `document @> value` has this meaning. A row without a document is removed.
+    """
+
+    name: ClassVar[str] = "jsonContains"
+    field: str
+    json: str
+
+
+Filter = AgeOff | JsonContains
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +79,7 @@ class IteratorCall:
 class Processing:
     """Filters, then aggregations, then an iterator. A row must pass every filter."""
 
-    filters: tuple[AgeOff, ...] = ()
+    filters: tuple[Filter, ...] = ()
     aggregations: tuple[Aggregation, ...] = ()
     iterator: IteratorCall | None = None
 
@@ -70,6 +87,16 @@ class Processing:
     def keeps_rows(self) -> bool:
         """Whether every row comes out as it went in."""
         return not self.filters and not self.aggregations and self.iterator is None
+
+    @property
+    def age_offs(self) -> tuple[AgeOff, ...]:
+        """The filters by age. Those of a table have no others."""
+        return tuple(each for each in self.filters if isinstance(each, AgeOff))
+
+    @property
+    def json_filters(self) -> tuple[JsonContains, ...]:
+        """The filters by documents."""
+        return tuple(each for each in self.filters if isinstance(each, JsonContains))
 
 
 NO_PROCESSING = Processing()
@@ -107,6 +134,7 @@ def check_table_processing(processing: Processing, schema: Schema) -> None:
             "none, or a table of all rows), because a newer row replaces those that it would be "
             "aggregated with"
         )
+    check_table_filters(processing.filters)
     check_processing(processing, schema)
     for each in processing.filters if processing.iterator is not None else ():
         if schema.field(each.field) in schema.values:
@@ -116,16 +144,31 @@ def check_table_processing(processing: Processing, schema: Schema) -> None:
             )
 
 
-def _check_filter(age_off: AgeOff, schema: Schema, is_aggregating: bool) -> None:
-    field = schema.field(age_off.field)
-    if field.type not in _TIMES:
+def check_table_filters(filters: Iterable[Filter]) -> None:
+    """Raises InvalidRequestError for a filter of queries, whose rows compactions would remove."""
+    for each in filters:
+        if not isinstance(each, AgeOff):
+            raise InvalidRequestError(
+                f"{each.name}({each.field}): a table cannot have this filter (expected it in a "
+                "query), because compactions remove for good what a table's filters hide"
+            )
+
+
+def _check_filter(each: Filter, schema: Schema, is_aggregating: bool) -> None:
+    field = schema.field(each.field)
+    if isinstance(each, JsonContains):
+        if field.type is not PrimitiveType.JSON:
+            raise InvalidRequestError(
+                f"jsonContains needs a JSONType: field {field.name!r} is {type_name(field.type)}"
+            )
+    elif field.type not in _TIMES:
         raise InvalidRequestError(
             f"ageOff needs a LongType of milliseconds since 1970, or a TimestampType: field "
             f"{field.name!r} is {type_name(field.type)}"
         )
     if is_aggregating and field in schema.values:
         raise InvalidRequestError(
-            f"ageOff({field.name}): a table that aggregates can filter by key fields only, "
+            f"{each.name}({field.name}): a table that aggregates can filter by key fields only, "
             f"which are {_names(schema.keys)}; field {field.name!r} is aggregated"
         )
 

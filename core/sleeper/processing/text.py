@@ -1,7 +1,8 @@
 """The text and JSON forms of filters, aggregations and iterators.
 
-`ageOff(field,millis)` and `op(field)`, with commas between them. A field name with a
-comma, a parenthesis or a quote in it is put in double quotes, and a quote in it doubled.
+`ageOff(field,millis)`, `jsonContains(field,json)` and `op(field)`, with commas between them. A
+field name with a comma, a parenthesis or a quote in it is put in double quotes, and a quote in it
+doubled. A JSON value ends at the first parenthesis outside of its texts.
 """
 
 import json
@@ -14,47 +15,68 @@ from typing import Annotated, Any
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Conversion, JsonCodec
 from sleeper.lenient_json import OptionalStrictText, to_optional_text
+from sleeper.processing.json_argument import read_json_argument
 from sleeper.processing.model import (
     AgeOff,
     Aggregation,
     AggregationOp,
+    Filter,
     IteratorCall,
+    JsonContains,
     Processing,
+    check_table_filters,
 )
 
 _AGE_MS_MAX = 2**63 - 1
 _DIGITS_MAX = 19
 # Possessive quantifiers never backtrack, so a match takes linear time. Callers send this text,
 # and a match holds the interpreter's lock.
-_CALL = re.compile(
-    r'\s*+(?P<name>\w++)\s*+\(\s*+(?:"(?P<quoted>(?:[^"]|"")*+)"|(?P<field>[^,()"]*+))\s*+'
-    r"(?:,(?P<argument>[^,()\"]*+))?\)\s*+(?:,|\Z)"
+_FIELD = r'\s*+\(\s*+(?:"(?P<quoted>(?:[^"]|"")*+)"|(?P<field>[^,()"]*+))\s*+'
+_END = r"\)\s*+(?:,|\Z)"
+_CALL = re.compile(rf"\s*+(?P<name>\w++){_FIELD}(?:,(?P<argument>[^,()\"]*+))?{_END}")
+_JSON_CALL = re.compile(
+    rf'\s*+(?P<name>(?i:jsonContains)){_FIELD},(?P<argument>(?:[^()"]|"(?:[^"\\]|\\.)*+")*+){_END}'
 )
+_FILTERS = "ageOff(field,millis) or jsonContains(field,json)"
 _BLANK = re.compile(r"\s*+\Z")
 _OPS = {op.value: op for op in AggregationOp}
 _PLAIN_NAME = re.compile(r'[^,()"\s]([^,()"]*[^,()"\s])?')
 
 
-def parse_filters(text: str) -> tuple[AgeOff, ...]:
+def parse_filters(text: str) -> tuple[Filter, ...]:
     """Parses filters, in order. InvalidRequestError names the invalid part."""
-    filters = []
-    for name, field, argument in _calls(text, "a filter such as ageOff(field,millis)"):
-        if name.lower() != "ageoff":
-            raise InvalidRequestError(f"unknown filter {name!r} (expected ageOff(field,millis))")
-        if argument is None or not argument.isascii() or not argument.isdigit():
-            raise InvalidRequestError(
-                f"filter ageOff({field}): invalid age: "
-                f"{'none' if argument is None else repr(argument[:200])} "
-                "(expected an integer, in milliseconds)"
-            )
-        # Python does not convert texts of thousands of digits.
-        digits = argument.lstrip("0") or "0"
-        if len(digits) > _DIGITS_MAX or int(digits) > _AGE_MS_MAX:
-            raise InvalidRequestError(
-                f"filter ageOff({field}): {argument[:200]} is more than 2^63-1"
-            )
-        filters.append(AgeOff(field, int(digits)))
+    filters: list[Filter] = []
+    for name, field, argument in _calls(text, f"a filter such as {_FILTERS}", _JSON_CALL):
+        match name.lower():
+            case "ageoff":
+                filters.append(AgeOff(field, _to_age_ms(field, argument)))
+            case "jsoncontains":
+                value = read_json_argument(f"filter jsonContains({field})", argument)
+                filters.append(JsonContains(field, value))
+            case _:
+                raise InvalidRequestError(f"unknown filter {name!r} (expected {_FILTERS})")
     return tuple(filters)
+
+
+def parse_table_filters(text: str) -> tuple[Filter, ...]:
+    """Parses filters of a table. InvalidRequestError for those of queries."""
+    filters = parse_filters(text)
+    check_table_filters(filters)
+    return filters
+
+
+def _to_age_ms(field: str, argument: str | None) -> int:
+    if argument is None or not argument.isascii() or not argument.isdigit():
+        raise InvalidRequestError(
+            f"filter ageOff({field}): invalid age: "
+            f"{'none' if argument is None else repr(argument[:200])} "
+            "(expected an integer, in milliseconds)"
+        )
+    # Python does not convert texts of thousands of digits.
+    digits = argument.lstrip("0") or "0"
+    if len(digits) > _DIGITS_MAX or int(digits) > _AGE_MS_MAX:
+        raise InvalidRequestError(f"filter ageOff({field}): {argument[:200]} is more than 2^63-1")
+    return int(digits)
 
 
 def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
@@ -80,9 +102,13 @@ def parse_operation(name: str) -> AggregationOp:
     return op
 
 
-def format_filters(filters: tuple[AgeOff, ...]) -> str:
+def format_filters(filters: tuple[Filter, ...]) -> str:
     """Returns the text that `parse_filters` reads."""
-    return ",".join(f"ageOff({_quoted(f.field)},{f.age_ms})" for f in filters)
+    return ",".join(f"{f.name}({_quoted(f.field)},{_argument(f)})" for f in filters)
+
+
+def _argument(each: Filter) -> str:
+    return str(each.age_ms) if isinstance(each, AgeOff) else each.json
 
 
 def format_aggregations(aggregations: tuple[Aggregation, ...]) -> str:
@@ -91,7 +117,7 @@ def format_aggregations(aggregations: tuple[Aggregation, ...]) -> str:
 
 
 FiltersText = Annotated[
-    tuple[AgeOff, ...],
+    tuple[Filter, ...],
     Conversion(lambda raw: parse_filters(to_optional_text(raw) or ""), format_filters),
 ]
 """Filters as a member of a message: text, or null for none."""
@@ -163,11 +189,13 @@ def processing_from_json(text: str) -> Processing:
         raise InvalidRequestError(f"processing cannot be read: {text[:200]!r}: {error}") from error
 
 
-def _calls(text: str, expected: str) -> Iterator[tuple[str, str, str | None]]:
-    """Yields each `name(field)` or `name(field,argument)`."""
+def _calls(
+    text: str, expected: str, special: re.Pattern[str] = _CALL
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yields each `name(field)` or `name(field,argument)`. `special` calls have their own form."""
     position = 0
     while not _BLANK.match(text, position):
-        match = _CALL.match(text, position)
+        match = special.match(text, position) or _CALL.match(text, position)
         quoted = match and match["quoted"]
         field = (
             quoted.replace('""', '"') if quoted is not None else match and match["field"].strip()

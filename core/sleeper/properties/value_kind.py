@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 
 from sleeper.clock import format_duration, parse_duration
 from sleeper.processing.enrichment import parse_enrichment
-from sleeper.processing.model import AgeOff, Aggregation
+from sleeper.processing.model import Aggregation, Filter
 from sleeper.processing.restriction import parse_callers
 from sleeper.processing.text import (
     format_aggregations,
     format_filters,
     parse_aggregations,
-    parse_filters,
+    parse_table_filters,
 )
 from sleeper.schema.model import Schema, schema_from_json, schema_to_json
 
@@ -222,8 +222,8 @@ SPARK_SETTINGS: ValueKind[tuple[tuple[str, str], ...]] = ValueKind(
     lambda settings: ",".join(f"{name}={value}" for name, value in settings),
 )
 
-FILTERS_TEXT: ValueKind[tuple[AgeOff, ...]] = ValueKind(
-    "filters such as ageOff(field,millis)", parse_filters, format_filters
+FILTERS_TEXT: ValueKind[tuple[Filter, ...]] = ValueKind(
+    "filters such as ageOff(field,millis)", parse_table_filters, format_filters
 )
 AGGREGATIONS_TEXT: ValueKind[tuple[Aggregation, ...]] = ValueKind(
     "aggregations such as sum(count),max(last)", parse_aggregations, format_aggregations

@@ -215,7 +215,7 @@ def _check_restriction(
     """Raises `InvalidRequestError` if the query's processing reads hidden fields."""
     if restriction.value_fields is None:
         return
-    read_fields = [age_off.field for age_off in query.processing.filters]
+    read_fields = [each.field for each in query.processing.filters]
     if iterator is not None:
         needed = iterator.required_fields(schema)
         read_fields += [f.name for f in schema.fields] if needed is None else needed

@@ -20,7 +20,7 @@ def expected_rows(
     """In key order."""
     keys = len(schema.keys)
     remaining = [
-        r for r in rows if all(_is_young(r, schema, f, now_ms) for f in processing.filters)
+        r for r in rows if all(_is_young(r, schema, f, now_ms) for f in processing.age_offs)
     ]
     if not processing.aggregations:
         return sorted((comparable(r) for r in remaining), key=repr)

@@ -9,6 +9,7 @@ from sleeper.processing.model import (
     AgeOff,
     Aggregation,
     AggregationOp,
+    JsonContains,
     Processing,
     check_processing,
 )
@@ -21,6 +22,7 @@ from sleeper.processing.text import (
     processing_to_json,
 )
 from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+from tests.tables.json_documents import VALUES, written
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -38,10 +40,15 @@ SCHEMA = Schema(
         Field("floats", MapType(P.DOUBLE, P.LONG)),
         Field("seen", P.TIMESTAMP, nullable=True),
         Field("day", P.DATE),
+        Field("doc", P.JSON, nullable=True),
     ),
 )
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+filters = st.one_of(
+    st.builds(AgeOff, names, st.integers(0, 2**63 - 1)),
+    st.builds(JsonContains, names, VALUES.flatmap(written).map(str.strip)),
+)
 
 
 def check(filters: str = "", aggregations: str = "") -> None:
@@ -56,11 +63,15 @@ def test_the_documented_formats_are_read():
         Aggregation(AggregationOp.MAX, "long"),
         Aggregation(AggregationOp.MAP_MIN, "counts"),
     )
+    assert parse_filters('JsonContains( "a,b" , {"t": "),("} ) ,ageOff(time,1)') == (
+        JsonContains("a,b", '{"t": "),("}'),
+        AgeOff("time", 1),
+    )
     assert parse_filters("") == () == parse_aggregations(" ")
 
 
 @given(
-    st.lists(st.builds(AgeOff, names, st.integers(0, 2**63 - 1))),
+    st.lists(filters),
     st.lists(st.builds(Aggregation, st.sampled_from(AggregationOp), names)),
 )
 def test_any_processing_is_read_as_it_was_written(filters, aggregations):
@@ -87,6 +98,22 @@ def test_any_processing_is_read_as_it_was_written(filters, aggregations):
         ("ageOff(id,1)", "field 'id' is StringType"),
         ("ageOff(int,1)", "needs a LongType of milliseconds since 1970, or a TimestampType"),
         ("ageOff(day,1)", "field 'day' is DateType"),
+        ('ageOff(time,"1")', "is not a filter such as"),
+        ("ageOff(time,1,2)", "is not a filter such as"),
+        ("jsonContains(doc)", r"jsonContains\(doc\): no value \(expected one of JSON\)"),
+        ("jsonContains(doc,)", "invalid JSON '': Expecting value"),
+        ("jsonContains(doc,1,2)", "invalid JSON '1,2': Extra data"),
+        ("jsonContains(doc,{'a': 1})", "invalid JSON .*Expecting property name"),
+        ("jsonContains(doc,NaN)", "invalid JSON 'NaN': NaN is not JSON"),
+        ('jsonContains(doc,{"a": 1, "a": 1})', "the member 'a' is there twice"),
+        ('jsonContains(doc,"\\ud800")', "half of a surrogate pair"),
+        ('jsonContains(doc,{"a": ")})', "is not a filter such as .* or jsonContains"),
+        ('jsonContains(doc,")") x', "is not a filter such as"),
+        (f"jsonContains(doc,[{'0,' * 100}0])", r"102 values \(expected at most 100\)"),
+        (f"jsonContains(doc,{'[' * 60_000})", "invalid JSON"),
+        (f'jsonContains(doc,"{"x" * 2**16}")', "of 65,538 characters .expected at most 65,536"),
+        ("jsonContains(text,1)", "needs a JSONType: field 'text' is StringType"),
+        ("jsonContains(nowhere,1)", "no field 'nowhere' in the schema"),
     ],
 )
 def test_a_filter_is_refused(text: str, reason: str):
@@ -97,6 +124,7 @@ def test_a_filter_is_refused(text: str, reason: str):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ('sum("int",{"a": 1})', "is not an aggregation such as"),
         ("avg(int)", r"unknown aggregation: 'avg' \(expected one of sum, min, max, map_sum"),
         ("sum(int,2)", r"sum\(int\) takes one field, not '2'"),
         ("sum", "'sum' is not an aggregation such as"),

@@ -15,6 +15,7 @@ from sleeper.processing.model import (
     Aggregation,
     AggregationOp,
     IteratorCall,
+    JsonContains,
     Processing,
 )
 from sleeper.processing.restriction import Restriction
@@ -417,7 +418,13 @@ MESSAGES = st.builds(
     table_name=NAMES,
     table_id=st.none() | NAMES,
     as_of=st.none() | st.integers(1, 2**60) | st.sampled_from(["2h", "2026-01-31T12:00:00Z"]),
-    filters=st.lists(st.builds(AgeOff, NAMES, st.integers(0, 2**60)), max_size=2).map(tuple),
+    filters=st.lists(
+        st.one_of(
+            st.builds(AgeOff, NAMES, st.integers(0, 2**60)),
+            st.builds(JsonContains, NAMES, st.sampled_from(['{"a": "),("}', "[1]", '"\\u00e9é"'])),
+        ),
+        max_size=2,
+    ).map(tuple),
     aggregations=st.lists(
         st.builds(Aggregation, st.sampled_from(AggregationOp), NAMES), max_size=2
     ).map(tuple),

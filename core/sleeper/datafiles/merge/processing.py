@@ -24,6 +24,7 @@ from datafusion.user_defined import ScalarUDF
 
 from sleeper.datafiles.arrow import arrow_type
 from sleeper.datafiles.engine.expression import column
+from sleeper.datafiles.merge.json_filters import filter_documents
 from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.datafiles.merge.steps import ProcessingStep
 from sleeper.processing.model import AgeOff, Aggregation, AggregationOp
@@ -137,9 +138,10 @@ def apply_steps(frame: DataFrame, schema: Schema, steps: Sequence[ProcessingStep
     """
     is_aggregated = False
     for step in steps:
-        for age_off in step.processing.filters:
+        for age_off in step.processing.age_offs:
             predicate = _age_predicate(schema.field(age_off.field), age_off, step.now_ms)
             frame = frame if predicate is None else frame.filter(predicate)
+        frame = filter_documents(frame, schema, step.processing.json_filters)
         if step.processing.aggregations and not is_aggregated:
             is_aggregated = True
             frame = _aggregate(frame, schema, step.processing.aggregations)
