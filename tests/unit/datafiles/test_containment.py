@@ -99,3 +99,11 @@ def test_text_of_a_value_is_as_strict_as_a_document(text: str) -> None:
             read_json_argument("filter", text)
     else:
         read_json_argument("filter", text)
+
+
+def test_blanks_around_a_document_do_not_count() -> None:
+    documents = pa.array(["0 ", "\n0\t ", "[1 , 0 ]\n", '{"a": 0 }', "0.10 ", '"0" ', "null "])
+    assert contains(documents, "0").to_pylist() == [True, True, True, False, False, False, False]
+    assert contains(documents, "0.1").to_pylist()[4]
+    assert contains(documents, '"0"').to_pylist()[5]
+    assert contains(documents, "null").to_pylist()[6]

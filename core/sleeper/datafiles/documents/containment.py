@@ -58,6 +58,8 @@ def contains(documents: pa.Array, text: str) -> pa.Array:
 def containment_values(spans: Spans, text: str) -> pa.Array:
     """Returns whether each document contains the value of a JSON text."""
     candidate = parse_candidate(text)
+    # A document that is a number may have blanks after it.
+    spans = spans.follow(())
     flags = _contains(spans, candidate)
     if not isinstance(candidate, dict | list):
         flags |= _has_elements(arrays_of(spans), [candidate])
