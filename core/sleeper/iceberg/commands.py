@@ -16,20 +16,23 @@ iceberg = typer.Typer(
 )
 
 
+Location = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="LOCATION",
+        help="Folder or s3://bucket/prefix of the metadata. Default: the property "
+        "sleeper.table.iceberg.location, or a folder of the instance.",
+    ),
+]
+
+
 @iceberg.command("publish")
 @instance_command
 def publish(
     instance: "Instance",
     name: TableName,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="LOCATION",
-            help="Folder or s3://bucket/prefix of the metadata. Default: the property "
-            "sleeper.table.iceberg.location, or a folder of the instance.",
-        ),
-    ] = None,
+    to: Location = None,
     compact: Annotated[
         bool,
         typer.Option(
@@ -72,15 +75,7 @@ def publish(
 def unpublish(
     instance: "Instance",
     name: TableName,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="LOCATION",
-            help="Folder or s3://bucket/prefix of the metadata. Default: the property "
-            "sleeper.table.iceberg.location, or a folder of the instance.",
-        ),
-    ] = None,
+    to: Location = None,
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Remove what was published of a table from a location, so that it is empty.
